@@ -1,26 +1,32 @@
-"""The operators that convert values between placements: `torch.ops.autosp.*`, defined when this module is imported.
+"""The operators that convert values between placements: `torch.ops.autosp.*`, defined when this
+module is imported.
 
-Placements over the P ranks of a group: R is the same on every rank and used the same way on every rank; V is the same on every rank
-but used by sharded computation, so that its cotangent is a partial sum; S(dim) is split in contiguous parts of equal length; P is one
-summand per rank. `x_to_y` converts a value from X to Y and its cotangent from the dual of Y to the dual of X, where R and S are their
-own duals and V and P are each other's. So an adjoint is another conversion, and most operators come in pairs:
+Placements over the P ranks of a group: R is the same on every rank and used the same way on every
+rank; V is the same on every rank but used by sharded computation, so that its cotangent is a
+partial sum; S(dim) is split in contiguous parts of equal length; P is one summand per rank.
+`x_to_y` converts a value from X to Y and its cotangent from the dual of Y to the dual of X, where R
+and S are their own duals and V and P are each other's. So an adjoint is another conversion, and
+most operators come in pairs:
 
-    r_to_v <-> p_to_r     r_to_s <-> s_to_r     s_to_v <-> p_to_s     v_to_s <-> s_to_p     r_to_p <-> v_to_r     p_to_v, all_to_all: own duals
+    r_to_v <-> p_to_r   r_to_s <-> s_to_r   s_to_v <-> p_to_s   v_to_s <-> s_to_p
+    r_to_p <-> v_to_r   p_to_v and all_to_all are their own
 
-Arguments, the same everywhere: `group` is the name of a process group, `ranks` its size P, `rank` this rank's number in it. `dim` is
-non-negative. `size` is the global length n of a sharded dimension, `length` the length u = ceil(n / P) of one part; rows n .. P*u are
-padding, and `exact` promises P*u == n. Results have exactly those sizes, also where they are symbols: P*(s//P) is not s to the compiler.
-Results are contiguous, except those of conversions that move nothing.
+Arguments, the same everywhere: `group` is the name of a process group, `ranks` its size P, `rank`
+this rank's number in it. `dim` is non-negative. `size` is the global length n of a sharded
+dimension, `length` the length u = ceil(n / P) of one part; rows n .. P*u are padding, and `exact`
+promises P*u == n. Results have exactly those sizes, also where they are symbols: P*(s//P) is not s
+to the compiler. Results are contiguous, except those of conversions that move nothing.
 
-Every operator is a composite of autograd functions over functional collectives, so that a compiler traces through it: its graphs
-hold plain functional collectives, in the backward too, with the adjoints defined here. Nothing that differs between ranks is looked
-up while tracing, since compiler caches are keyed by the graph's text.
+Every operator is a composite of autograd functions over functional collectives, so that a compiler
+traces through it: its graphs hold plain functional collectives, in the backward too, with the
+adjoints defined here. Nothing that differs between ranks is looked up while tracing, since compiler
+caches are keyed by the graph's text.
 """
 
 import math
 
 import torch
-import torch.distributed._functional_collectives  # noqa: F401  registers torch.ops._c10d_functional
+import torch.distributed._functional_collectives  # registers torch.ops._c10d_functional
 import torch.nn.functional as F
 
 from .errors import InternalError
@@ -41,7 +47,9 @@ def _operator(schema: str):
 
 
 class _WithAdjoint(torch.autograd.Function):
-    """`forward(*xs)`, a linear function of tensors, whose adjoint is `backward(*cotangents)`: one result for each of the xs."""
+    """`forward(*xs)`, a linear function of tensors, whose adjoint is `backward(*cotangents)`: one
+    result for each of the xs.
+    """
 
     @staticmethod
     def forward(ctx, forward, backward, *xs):
@@ -62,7 +70,9 @@ def _same(x):
 
 
 def _regroup(x, dim, count, *sizes):
-    """x with `count` dimensions from `dim` on replaced by dimensions of `sizes`: as many elements, perhaps known only at run time."""
+    """x with `count` dimensions from `dim` on replaced by dimensions of `sizes`: as many elements,
+    perhaps known only at run time.
+    """
     return x.reshape(*x.shape[:dim], *sizes, *x.shape[dim + count :])
 
 
@@ -71,7 +81,9 @@ def _pad(x, dim, before, after, fill=0.0):
 
 
 def _extend(x, dim, total, exact, fill=0.0):
-    """Rows of `fill` behind the n rows of x, so that there are `total`. Exact: there are none, n and total are two names of one number."""
+    """Rows of `fill` behind the n rows of x, so that there are `total`. Exact: there are none, n
+    and total are two names of one number.
+    """
     return x if exact else _pad(x, dim, 0, total - x.size(dim), fill)
 
 
@@ -110,8 +122,12 @@ def _join(parts, dim, size, exact):
 
 @_operator("r_to_v(Tensor x, int ranks, str group, bool reduce=True) -> Tensor")
 def r_to_v(x, ranks, group, reduce=True):
-    """Without `reduce`, someone else averages over the ranks later: the cotangent is only multiplied by P."""
-    return _WithAdjoint.apply(_same, (lambda g: p_to_r(g, group)) if reduce else (lambda g: g * ranks), x)
+    """Without `reduce`, someone else averages over the ranks later: the cotangent is only
+    multiplied by P.
+    """
+    return _WithAdjoint.apply(
+        _same, (lambda g: p_to_r(g, group)) if reduce else (lambda g: g * ranks), x
+    )
 
 
 @_operator("p_to_r(Tensor x, str group) -> Tensor")
@@ -126,7 +142,9 @@ def p_to_v(x, group):
 
 @_operator("r_to_p(Tensor x, int rank) -> Tensor")
 def r_to_p(x, rank):
-    return _WithAdjoint.apply(_same if rank == 0 else torch.zeros_like, lambda g: v_to_r(g, rank), x)
+    return _WithAdjoint.apply(
+        _same if rank == 0 else torch.zeros_like, lambda g: v_to_r(g, rank), x
+    )
 
 
 @_operator("v_to_r(Tensor x, int rank) -> Tensor")
@@ -134,7 +152,10 @@ def v_to_r(x, rank):
     return _WithAdjoint.apply(_same, lambda g: r_to_p(g, rank), x)
 
 
-@_operator("r_to_s(Tensor x, int dim, SymInt length, bool exact, float fill, int rank, int ranks, str group) -> Tensor")
+@_operator(
+    "r_to_s(Tensor x, int dim, SymInt length, bool exact, float fill, int rank, int ranks,"
+    " str group) -> Tensor"
+)
 def r_to_s(x, dim, length, exact, fill, rank, ranks, group):
     size = x.size(dim)
     return _WithAdjoint.apply(
@@ -144,7 +165,9 @@ def r_to_s(x, dim, length, exact, fill, rank, ranks, group):
     )
 
 
-@_operator("s_to_r(Tensor x, int dim, SymInt size, bool exact, int rank, int ranks, str group) -> Tensor")
+@_operator(
+    "s_to_r(Tensor x, int dim, SymInt size, bool exact, int rank, int ranks, str group) -> Tensor"
+)
 def s_to_r(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
@@ -154,7 +177,10 @@ def s_to_r(x, dim, size, exact, rank, ranks, group):
     )
 
 
-@_operator("v_to_s(Tensor x, int dim, SymInt length, bool exact, float fill, int rank, int ranks, str group) -> Tensor")
+@_operator(
+    "v_to_s(Tensor x, int dim, SymInt length, bool exact, float fill, int rank, int ranks,"
+    " str group) -> Tensor"
+)
 def v_to_s(x, dim, length, exact, fill, rank, ranks, group):
     size = x.size(dim)
     return _WithAdjoint.apply(
@@ -172,10 +198,14 @@ def _s_to_p(x, dim, size, exact, rank, ranks, group):
         x = _pad(x, dim, rank * length, (ranks - 1 - rank) * length)
         return _regroup(x, dim, 1, size) if exact else x.narrow(dim, 0, size).contiguous()
 
-    return _WithAdjoint.apply(place, lambda g: v_to_s(g, dim, length, exact, 0.0, rank, ranks, group), x)
+    return _WithAdjoint.apply(
+        place, lambda g: v_to_s(g, dim, length, exact, 0.0, rank, ranks, group), x
+    )
 
 
-@_operator("s_to_v(Tensor x, int dim, SymInt size, bool exact, int rank, int ranks, str group) -> Tensor")
+@_operator(
+    "s_to_v(Tensor x, int dim, SymInt size, bool exact, int rank, int ranks, str group) -> Tensor"
+)
 def s_to_v(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
@@ -185,25 +215,33 @@ def s_to_v(x, dim, size, exact, rank, ranks, group):
     )
 
 
-@_operator("p_to_s(Tensor x, int dim, SymInt length, bool exact, int rank, int ranks, str group) -> Tensor")
+@_operator(
+    "p_to_s(Tensor x, int dim, SymInt length, bool exact, int rank, int ranks, str group) -> Tensor"
+)
 def p_to_s(x, dim, length, exact, rank, ranks, group):
     size = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _reduce_scatter(_extend(x, dim, ranks * length, exact), dim, length, ranks, group),
+        lambda x: _reduce_scatter(
+            _extend(x, dim, ranks * length, exact), dim, length, ranks, group
+        ),
         lambda g: s_to_v(g, dim, size, exact, rank, ranks, group),
         x,
     )
 
 
 @_operator(
-    "all_to_all(Tensor[] xs, int[] split_dims, SymInt[] lengths, int[] concat_dims, SymInt[] sizes, bool exact, int ranks, str group)"
-    " -> Tensor[]"
+    "all_to_all(Tensor[] xs, int[] split_dims, SymInt[] lengths, int[] concat_dims, SymInt[] sizes,"
+    " bool exact, int ranks, str group) -> Tensor[]"
 )
 def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group):
-    """One exchange for the whole list: the i-th tensor goes from whole along `split_dims[i]` to parts of `lengths[i]`, and from parts
-    along `concat_dims[i]` to whole, `sizes[i]`. The backward is one exchange too, of the cotangents that are needed."""
+    """One exchange for the whole list: the i-th tensor goes from whole along `split_dims[i]` to
+    parts of `lengths[i]`, and from parts along `concat_dims[i]` to whole, `sizes[i]`. The backward
+    is one exchange too, of the cotangents that are needed.
+    """
     if len({x.dtype for x in xs}) > 1:
-        raise InternalError(f"all_to_all: the tensors of one exchange differ in dtype: {[x.dtype for x in xs]}")
+        raise InternalError(
+            f"all_to_all: the tensors of one exchange differ in dtype: {[x.dtype for x in xs]}"
+        )
     wholes = [x.size(dim) for x, dim in zip(xs, split_dims, strict=True)]
     parts = [x.size(dim) for x, dim in zip(xs, concat_dims, strict=True)]
     wanted = [i for i, x in enumerate(xs) if x.requires_grad]
@@ -213,7 +251,11 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group)
             _split(_extend(x, dim, ranks * length, exact), dim, length, ranks)
             for x, dim, length in zip(xs, split_dims, lengths, strict=True)
         ]
-        rows = torch.cat([piece.reshape(ranks, -1) for piece in pieces], 1) if len(pieces) > 1 else pieces[0].reshape(ranks, -1)
+        rows = (
+            torch.cat([piece.reshape(ranks, -1) for piece in pieces], 1)
+            if len(pieces) > 1
+            else pieces[0].reshape(ranks, -1)
+        )
         rows = _native.wait_tensor(_native.all_to_all_single(rows, [1] * ranks, [1] * ranks, group))
         received = rows.split([math.prod(piece.shape[1:]) for piece in pieces], 1)
         return tuple(
@@ -226,7 +268,10 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group)
             return [items[i] for i in wanted]
 
         back = all_to_all(
-            *map(only_wanted, (cotangents, concat_dims, parts, split_dims, wholes)), exact, ranks, group
+            *map(only_wanted, (cotangents, concat_dims, parts, split_dims, wholes)),
+            exact,
+            ranks,
+            group,
         )
         results = [None] * len(cotangents)
         for i, result in zip(wanted, back, strict=True):

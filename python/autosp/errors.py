@@ -1,14 +1,14 @@
 """The exceptions that AutoSP raises.
 
-They derive from Dynamo's `ShortenTraceback`: raised inside a Dynamo backend, they reach the user's call as themselves instead of
-being wrapped in `BackendCompilerFailed`.
+They derive from Dynamo's `ShortenTraceback`: raised inside a Dynamo backend, they reach the user's
+call as themselves instead of being wrapped in `BackendCompilerFailed`.
 """
 
 from torch._dynamo.exc import ShortenTraceback
 
 
 class AutoSPError(ShortenTraceback):
-    """Anything that AutoSP refuses or finds wrong. Its text says what, where, and what to do about it."""
+    """What AutoSP refuses or finds wrong: its text says what, where, and what to do about it."""
 
     def __init__(self, message: str):
         super().__init__(message, first_useful_frame=None)
@@ -22,11 +22,13 @@ class AutoSPError(ShortenTraceback):
 
 
 class Unsupported(AutoSPError):
-    """The program is sound, but AutoSP can't run it on several ranks (or would only by guessing)."""
+    """The program is sound, but AutoSP can't run it on several ranks, or only by guessing."""
 
 
 class RanksDisagree(AutoSPError):
-    """The ranks of a group don't run the same program on inputs of the same shape, or one of them is missing."""
+    """The ranks of a group don't run the same program on inputs of the same shape, or one of them
+    is missing.
+    """
 
 
 class InternalError(AutoSPError):
@@ -34,6 +36,6 @@ class InternalError(AutoSPError):
 
     def __str__(self) -> str:
         return (
-            f"{self.message}\nThis is an error in AutoSP itself, not in your program. Please report it, with this text and, if"
-            " you can, the model."
+            f"{self.message}\nThis is an error in AutoSP itself, not in your program. Please report it,"
+            " with this text and, if you can, the model."
         )

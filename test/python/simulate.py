@@ -1,9 +1,10 @@
 """P ranks in one process: one thread per rank, over torch's threaded process group.
 
-Collectives of every kind work, in eager code and in compiled code, with exact values. A rank must have objects of its own for
-everything that a compiler caches by identity: its own copy of a model, its own backend. Compilations wait for each other (Dynamo
-holds a process-wide lock), so nothing inside a compilation may wait for another rank. The ranks share one random generator, and a
-thread starts in torch's default state: gradients on, no autocast, no dispatch modes.
+Collectives of every kind work, in eager code and in compiled code, with exact values. A rank must
+have objects of its own for everything that a compiler caches by identity: its own copy of a model,
+its own backend. Compilations wait for each other (Dynamo holds a process-wide lock), so nothing
+inside a compilation may wait for another rank. The ranks share one random generator, and a thread
+starts in torch's default state: gradients on, no autocast, no dispatch modes.
 """
 
 import sys
@@ -19,23 +20,32 @@ _installed = threading.Lock()
 
 
 class RanksFailed(Exception):
-    """`errors` maps the ranks that raised to what they raised; ranks that were only waiting for those are not in it."""
+    """`errors` maps the ranks that raised to what they raised; ranks that were only waiting for
+    those are not in it.
+    """
 
     def __init__(self, errors: dict[int, BaseException]):
         self.errors = errors
         super().__init__(
-            "\n".join(f"rank {rank} raised:\n{''.join(traceback.format_exception(e))}" for rank, e in sorted(errors.items()))
+            "\n".join(
+                f"rank {rank} raised:\n{''.join(traceback.format_exception(e))}"
+                for rank, e in sorted(errors.items())
+            )
         )
 
 
 def run_ranks(ranks: int, function, *args, timeout_seconds: float = 300) -> list:
-    """[function(rank, *args) for each rank], the calls running at the same time; their world is `dist.group.WORLD`.
+    """[function(rank, *args) for each rank], the calls running at the same time; their world is
+    `dist.group.WORLD`.
 
-    When a rank raises, the ranks that wait for it in a collective stop, and RanksFailed is raised once all have ended. A process
-    group that the process already has is out of reach meanwhile, and back afterwards.
+    When a rank raises, the ranks that wait for it in a collective stop, and RanksFailed is raised
+    once all have ended. A process group that the process already has is out of reach meanwhile, and
+    back afterwards.
     """
     if not _installed.acquire(blocking=False):
-        raise RuntimeError("simulated ranks can't simulate ranks, and only one simulation runs at a time")
+        raise RuntimeError(
+            "simulated ranks can't simulate ranks, and only one simulation runs at a time"
+        )
     try:
         return _Simulation(ranks, function, args).run(timeout_seconds)
     finally:
@@ -48,7 +58,10 @@ class _Simulation:
         self.results = [None] * ranks
         self.errors = {}
         self.store = dist.HashStore()
-        self.threads = [threading.Thread(target=self._run_rank, args=(r,), name=f"rank {r}", daemon=True) for r in range(ranks)]
+        self.threads = [
+            threading.Thread(target=self._run_rank, args=(r,), name=f"rank {r}", daemon=True)
+            for r in range(ranks)
+        ]
 
     def run(self, timeout_seconds):
         torch._C._distributed_c10d._set_thread_isolation_mode(True)
@@ -72,7 +85,9 @@ class _Simulation:
                 self.results[rank] = self.function(rank, *self.args)
             finally:
                 dist.destroy_process_group()
-        except SystemExit:  # what the threaded process group raises in a rank that waits, after _stop_waiting
+        except (
+            SystemExit
+        ):  # what the threaded process group raises in a rank that waits, after _stop_waiting
             pass
         except BaseException as error:
             self.errors[rank] = error
@@ -86,11 +101,17 @@ class _Simulation:
         if not late:
             return
         frames = sys._current_frames()
-        stacks = {rank: "".join(traceback.format_stack(frames[thread.ident])) for rank, thread in late.items()}
+        stacks = {
+            rank: "".join(traceback.format_stack(frames[thread.ident]))
+            for rank, thread in late.items()
+        }
         _stop_waiting()
         for rank, thread in late.items():
             thread.join(5)
-            self.errors.setdefault(rank, TimeoutError(f"not done after {timeout_seconds} s; it was here:\n{stacks[rank]}"))
+            self.errors.setdefault(
+                rank,
+                TimeoutError(f"not done after {timeout_seconds} s; it was here:\n{stacks[rank]}"),
+            )
 
 
 def _stop_waiting():
