@@ -1,8 +1,8 @@
 // Rules as lines of data, and the shapes of rule that many operators share.
 //
-//   "… i, o i, o -> … o  sum i"         linear
-//   "…, v d -> … d  whole v"            embedding
-//   "…, … -> …"                         pointwise with broadcasting
+//   "… i, o i, o -> … o  sum i"   linear
+//   "…, v d -> … d  whole v"   embedding
+//   "…, … -> …"   pointwise with broadcasting
 //
 // Operands, `->`, results, two spaces, kinds ("sum i", "whole u v", separated by commas). Each
 // operand is the letters of its dimensions; `…` stands for any number of leading dimensions,
@@ -10,6 +10,7 @@
 // dimension of size 1 has no letters, so one that is stretched joins nothing.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 
 #include "ops/op.h"

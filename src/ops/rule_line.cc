@@ -1,0 +1,275 @@
+#include "ops/rule_line.h"
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+constexpr std::string_view kLeading = "…";
+
+using Pattern = std::vector<std::string_view>;  // a token a dimension, or `…`
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+Pattern tokens(std::string_view text) {
+  Pattern pattern;
+  for (const std::string_view token : split(text, ' ')) {
+    if (!token.empty()) pattern.push_back(token);
+  }
+  return pattern;
+}
+
+struct Line {
+  std::vector<Pattern> operands;
+  std::vector<Pattern> results;
+  std::vector<std::pair<std::string_view, LetterKind>> kinds;
+};
+
+LetterKind parse_kind(std::string_view name) {
+  for (const LetterKind kind :
+       {LetterKind::kSum, LetterKind::kMax, LetterKind::kWhole, LetterKind::kAttend,
+        LetterKind::kIndex, LetterKind::kScan, LetterKind::kWindow}) {
+    if (letter_kind_name(kind) == name) return kind;
+  }
+  throw InternalError("a rule line names the unknown kind " + std::string(name));
+}
+
+Line parse_line(std::string_view text) {
+  const size_t arrow = text.find("->");
+  ensure(arrow != std::string_view::npos, "a rule line has no arrow");
+  Line line;
+  for (const std::string_view part : split(text.substr(0, arrow), ','))
+    line.operands.push_back(tokens(part));
+  std::string_view rest = text.substr(arrow + 2);
+  const size_t gap = rest.find("  ");
+  for (const std::string_view part : split(rest.substr(0, gap), ','))
+    line.results.push_back(tokens(part));
+  if (gap == std::string_view::npos) return line;
+  for (const std::string_view part : split(rest.substr(gap), ',')) {
+    const Pattern words = tokens(part);
+    ensure(words.size() >= 2, "a kind of a rule line names no letter");
+    for (size_t i = 1; i < words.size(); ++i)
+      line.kinds.emplace_back(words[i], parse_kind(words[0]));
+  }
+  return line;
+}
+
+// Binds the letters of one line to the shapes of one call.
+class Binding {
+ public:
+  Binding(const Line& line, const Call& call, std::string_view text)
+      : line_(line), call_(call), text_(text) {}
+
+  Application run() {
+    const std::vector<NodeId> operands = tensor_arguments(call_);
+    std::vector<const Type*> results;
+    if (call_.result().is_tensor()) results.push_back(&call_.result());
+    for (const Type& element : call_.result().elements) results.push_back(&element);
+    if (results.size() != line_.results.size()) fail();
+
+    for (size_t i = 0; i < results.size(); ++i) measure(line_.results[i], results[i]->shape);
+    for (size_t i = 0; i < operands.size(); ++i) measure(pattern(i), shape(operands[i]));
+    Application application;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      application.operands.push_back(
+          {operands[i], 0, letters(pattern(i), shape(operands[i]), application)});
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      application.results.push_back(letters(line_.results[i], results[i]->shape, application));
+    }
+    return application;
+  }
+
+ private:
+  struct Named {
+    std::string_view name;
+    Expr size;
+    LetterId id = -1;
+  };
+
+  [[noreturn]] void fail() const {
+    throw Unsupported(call_.where() + ": its operands do not have the shapes that the rule '" +
+                      std::string(text_) + "' expects");
+  }
+
+  const Pattern& pattern(size_t operand) const {
+    return line_.operands[std::min(operand, line_.operands.size() - 1)];
+  }
+  const std::vector<Expr>& shape(NodeId value) const {
+    return call_.graph().node(value).type.shape;
+  }
+
+  // Number of dimensions that `…` stands for.
+  size_t leading(const Pattern& pattern, const std::vector<Expr>& shape) const {
+    const bool open = !pattern.empty() && pattern[0] == kLeading;
+    const size_t fixed = pattern.size() - (open ? 1 : 0);
+    if (shape.size() < fixed || (!open && shape.size() != fixed)) fail();
+    return shape.size() - fixed;
+  }
+
+  Named& named(std::string_view name) {
+    for (Named& entry : named_) {
+      if (entry.name == name) return entry;
+    }
+    named_.push_back({name, Expr(1), -1});
+    return named_.back();
+  }
+
+  void measure(const Pattern& pattern, const std::vector<Expr>& shape) {
+    const size_t count = leading(pattern, shape);
+    if (leading_.size() < count)
+      leading_.insert(leading_.begin(), count - leading_.size(), Named{{}, Expr(1), -1});
+    for (size_t i = 0; i < shape.size(); ++i) {
+      Named& entry = i < count ? leading_[leading_.size() - count + i]
+                               : named(pattern[pattern.size() - shape.size() + i]);
+      if (entry.size == Expr(1)) entry.size = shape[i];
+    }
+  }
+
+  TensorLetters letters(const Pattern& pattern, const std::vector<Expr>& shape,
+                        Application& application) {
+    const size_t count = leading(pattern, shape);
+    TensorLetters dims(shape.size());
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] == Expr(1)) continue;
+      const size_t place = leading_.size() - count + i;
+      Named& entry =
+          i < count ? leading_[place] : named(pattern[pattern.size() - shape.size() + i]);
+      if (entry.id < 0) {
+        std::string name = i < count ? "d" + std::to_string(place) : std::string(entry.name);
+        entry.id = application.add(std::move(name), entry.size, kind(entry.name));
+      }
+      dims[i] = {entry.id};
+    }
+    return dims;
+  }
+
+  LetterKind kind(std::string_view name) const {
+    for (const auto& [letter, kind] : line_.kinds) {
+      if (letter == name) return kind;
+    }
+    return LetterKind::kPass;
+  }
+
+  const Line& line_;
+  const Call& call_;
+  std::string_view text_;
+  std::vector<Named> leading_;
+  std::vector<Named> named_;
+};
+
+Application pointwise_over(const Call& call, const std::vector<NodeId>& operands) {
+  Application application;
+  if (!call.result().is_tensor()) {
+    application.results.resize(std::max<size_t>(call.result().elements.size(), 1));
+    return application;
+  }
+  const TensorLetters result = fresh_letters(application, call.result(), "d");
+  for (const NodeId operand : operands) {
+    application.operands.push_back(
+        {operand, 0, broadcast_letters(call.graph().node(operand).type.shape, result)});
+  }
+  application.results.push_back(result);
+  return application;
+}
+
+}  // namespace
+
+Application interpret_rule(std::string_view line, const Call& call) {
+  const Line parsed = parse_line(line);
+  return Binding(parsed, call, line).run();
+}
+
+std::vector<NodeId> tensor_arguments(const Call& call) {
+  std::vector<NodeId> values;
+  for (const auto& [name, arg] : call.bound()) {
+    for_each_value(arg, [&](NodeId value) {
+      if (call.graph().node(value).type.is_tensor()) values.push_back(value);
+    });
+  }
+  return values;
+}
+
+TensorLetters fresh_letters(Application& application, const Type& type, std::string_view stem,
+                            LetterKind kind) {
+  TensorLetters letters;
+  letters.reserve(type.shape.size());
+  for (const Expr& size : type.shape) {
+    letters.push_back(
+        application.dim(std::string(stem) + std::to_string(letters.size()), size, kind));
+  }
+  return letters;
+}
+
+TensorLetters broadcast_letters(const std::vector<Expr>& shape, const TensorLetters& result) {
+  ensure(shape.size() <= result.size(),
+         "an operand has more dimensions than what it is broadcast to");
+  TensorLetters letters(result.end() - static_cast<std::ptrdiff_t>(shape.size()), result.end());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == Expr(1)) letters[i].clear();
+  }
+  return letters;
+}
+
+Application pointwise_application(const Call& call) {
+  return pointwise_over(call, tensor_arguments(call));
+}
+
+Application pointwise_application(const Call& call,
+                                  std::initializer_list<std::string_view> parameters) {
+  std::vector<NodeId> operands;
+  for (const std::string_view parameter : parameters) {
+    if (call.tensor(parameter) != nullptr) operands.push_back(call.value(parameter));
+  }
+  return pointwise_over(call, operands);
+}
+
+Application along(const Call& call, std::string_view parameter, const std::vector<int64_t>& dims,
+                  LetterKind kind) {
+  const Type* type = call.tensor(parameter);
+  if (type == nullptr)
+    throw Unsupported(call.where() + ": the argument '" + std::string(parameter) +
+                      "' must be a tensor");
+  Application application;
+  TensorLetters letters = fresh_letters(application, *type, "d");
+  for (const int64_t dim : dims) {
+    for (const LetterId letter : letters[static_cast<size_t>(dim)]) {
+      application.letters[static_cast<size_t>(letter)].kind = kind;
+    }
+  }
+  application.operands.push_back({call.value(parameter), 0, letters});
+  application.results.assign(std::max<size_t>(call.result().elements.size(), 1), letters);
+  return application;
+}
+
+std::vector<int64_t> dims_or_all(const Call& call, std::string_view parameter, int64_t rank) {
+  std::vector<int64_t> dims;
+  if (call.has(parameter)) dims = call.integers(parameter);
+  if (dims.empty()) {
+    for (int64_t dim = 0; dim < rank; ++dim) dims.push_back(dim);
+    return dims;
+  }
+  const int64_t bound = rank == 0 ? 1 : rank;
+  for (int64_t& dim : dims) {
+    if (dim < -bound || dim >= bound) {
+      throw Unsupported(call.where() + ": dimension " + std::to_string(dim) + " of a tensor with " +
+                        std::to_string(rank) + " dimensions");
+    }
+    if (dim < 0) dim += bound;
+  }
+  std::sort(dims.begin(), dims.end());
+  if (rank == 0) dims.clear();
+  return dims;
+}
+
+}  // namespace autosp
