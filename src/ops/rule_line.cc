@@ -36,6 +36,7 @@ struct Line {
 };
 
 LetterKind parse_kind(std::string_view name) {
+  if (name == "gather") return LetterKind::kWhole;  // a table that is indexed: any row may be asked for
   for (const LetterKind kind :
        {LetterKind::kSum, LetterKind::kMax, LetterKind::kWhole, LetterKind::kAttend,
         LetterKind::kIndex, LetterKind::kScan, LetterKind::kWindow}) {
@@ -170,8 +171,9 @@ class Binding {
 
 Application pointwise_over(const Call& call, const std::vector<NodeId>& operands) {
   Application application;
+  if (!call.result().elements.empty()) return opaque_application(call.graph(), call.node());
   if (!call.result().is_tensor()) {
-    application.results.resize(std::max<size_t>(call.result().elements.size(), 1));
+    application.results.resize(1);
     return application;
   }
   const TensorLetters result = fresh_letters(application, call.result(), "d");

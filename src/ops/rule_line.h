@@ -1,12 +1,13 @@
 // Rules as lines of data, and the shapes of rule that many operators share.
 //
 //   "… i, o i, o -> … o  sum i"   linear
-//   "…, v d -> … d  whole v"   embedding
+//   "…, v d -> … d  gather v"  embedding
 //   "…, … -> …"   pointwise with broadcasting
 //
 // Operands, `->`, results, two spaces, kinds ("sum i", "whole u v", separated by commas). Each
 // operand is the letters of its dimensions; `…` stands for any number of leading dimensions,
-// aligned at their end and broadcast as torch does. A letter that no kind names is pass. A
+// aligned at their end and broadcast as torch does. A letter that no kind names is pass, "gather" is
+// another word for whole. A
 // dimension of size 1 has no letters, so one that is stretched joins nothing.
 #pragma once
 

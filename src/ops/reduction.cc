@@ -1,0 +1,194 @@
+// Reductions over dimensions: sums and means as partial sums, the rest by maximum or whole.
+//
+//   sum   [B, S, D] over S   (b)(s)(d) -> (b)(d)  sum s      each rank sums its rows: a partial sum
+//   mean                     the same sum, reduced, divided by the global number of rows
+#include <algorithm>
+#include <numeric>
+
+#include "ops/op.h"
+#include "ops/rule_line.h"
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+const Type& operand(const Call& call, std::string_view parameter) {
+  const Type* type = call.tensor(parameter);
+  if (type == nullptr)
+    throw Unsupported(call.where() + ": the argument '" + std::string(parameter) +
+                      "' must be a tensor");
+  return *type;
+}
+
+int64_t rank_of(const Type& type) { return static_cast<int64_t>(type.shape.size()); }
+
+// The operand's letters, `dims` of the given kind and, in the results, gone or (keepdim) of size 1.
+Application reduce(const Call& call, const std::vector<int64_t>& dims, LetterKind kind) {
+  Application application = along(call, "input", dims, kind);
+  const bool keep = call.boolean_or("keepdim", false);
+  for (TensorLetters& result : application.results) {
+    for (size_t i = dims.size(); i-- > 0;) {
+      const auto dim = static_cast<std::ptrdiff_t>(dims[i]);
+      if (keep) {
+        result[static_cast<size_t>(dim)].clear();
+      } else {
+        result.erase(result.begin() + dim);
+      }
+    }
+  }
+  return application;
+}
+
+std::vector<int64_t> reduced_dims(const Call& call) {
+  return dims_or_all(call, "dim", rank_of(operand(call, "input")));
+}
+
+Application sum(const Call& call) { return reduce(call, reduced_dims(call), LetterKind::kSum); }
+Application extreme(const Call& call) { return reduce(call, reduced_dims(call), LetterKind::kMax); }
+Application whole(const Call& call) { return reduce(call, reduced_dims(call), LetterKind::kWhole); }
+
+// max and min are three operators: of all elements, along a dimension with positions, and of two
+// tensors.
+Application max_or_min(const Call& call) {
+  if (call.tensor("dim") != nullptr || call.has("other")) return pointwise_application(call);
+  return call.has("dim") ? whole(call) : extreme(call);
+}
+
+// The partial sum of a rank's rows over the reduced dimensions, in `dtype` when it is given.
+NodeId local_sum(LocalForm& form, DType dtype, bool cast) {
+  const Call& call = form.call();
+  std::vector<Arg> dims;
+  for (const int64_t dim : reduced_dims(call)) dims.push_back(Arg::integer_of(dim));
+  Kwargs kwargs;
+  if (cast) kwargs.emplace_back("dtype", Arg::literal_of(torch_dtype(dtype)));
+  return form.emit("torch.sum",
+                   {form.without_padding("input", 0.0), Arg::list_of(std::move(dims)),
+                    Arg::bool_of(call.boolean_or("keepdim", false))},
+                   std::move(kwargs), Type::tensor(dtype, form.local_shape()));
+}
+
+bool sums_along_shards(const LocalForm& form) {
+  return form.application().letters[static_cast<size_t>(form.letter())].kind == LetterKind::kSum;
+}
+
+NodeId cast_to(LocalForm& form, NodeId value, DType from, DType to,
+               const std::vector<Expr>& shape) {
+  if (from == to) return value;
+  return form.emit("Tensor.to", {Arg::of(value), Arg::literal_of(torch_dtype(to))}, {},
+                   Type::tensor(to, shape));
+}
+
+// A rank's part of a sum has fewer terms, so half types round it where one device would not have:
+// the parts are kept in float32 until they are added up.
+LocalResult localize_sum(LocalForm& form) {
+  const Type& type = form.call().result();
+  if (!sums_along_shards(form))
+    return {form.emit_same(Type::tensor(type.dtype, form.local_shape())), false};
+  if (!is_half(type.dtype)) return {local_sum(form, type.dtype, form.call().has("dtype")), false};
+  const NodeId total = form.all_reduce(local_sum(form, DType::kFloat32, true));
+  return {cast_to(form, total, DType::kFloat32, type.dtype, form.local_shape()), true};
+}
+
+LocalResult localize_mean(LocalForm& form) {
+  const Call& call = form.call();
+  const Type& type = call.result();
+  if (!sums_along_shards(form))
+    return {form.emit_same(Type::tensor(type.dtype, form.local_shape())), false};
+  const Type& input = operand(call, "input");
+  Expr count = 1;
+  for (const int64_t dim : reduced_dims(call)) count *= input.shape[static_cast<size_t>(dim)];
+  const DType dtype = is_half(type.dtype) ? DType::kFloat32 : type.dtype;
+  const NodeId total = form.all_reduce(local_sum(form, dtype, dtype != input.dtype));
+  const NodeId mean = form.emit("torch.div", {Arg::of(total), Arg::size_of(count)}, {},
+                                Type::tensor(dtype, form.local_shape()));
+  return {cast_to(form, mean, dtype, type.dtype, form.local_shape()), true};
+}
+
+}  // namespace
+
+std::span<const OpDef> reduction_ops() {
+  static const std::vector<OpDef> ops = {
+      {.name = "sum",
+       .targets = {"torch.sum", "Tensor.sum"},
+       .signature = "input, dim=None, keepdim=False, dtype=None",
+       .rule = "… x … -> … …  sum x",
+       .apply = sum,
+       .localize = localize_sum},
+      {.name = "mean",
+       .targets = {"torch.mean", "Tensor.mean"},
+       .signature = "input, dim=None, keepdim=False, dtype=None",
+       .rule = "… x … -> … …  sum x, divided by the global size of x",
+       .apply = sum,
+       .localize = localize_mean},
+      {.name = "nansum",
+       .targets = {"torch.nansum", "Tensor.nansum"},
+       .signature = "input, dim=None, keepdim=False, dtype=None",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+      {.name = "count_nonzero",
+       .targets = {"torch.count_nonzero", "Tensor.count_nonzero"},
+       .signature = "input, dim=None",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole,
+       .differentiable = false},
+      {.name = "amax",
+       .targets = {"torch.amax", "Tensor.amax", "torch.amin", "Tensor.amin"},
+       .signature = "input, dim=None, keepdim=False",
+       .rule = "… x … -> … …  max x",
+       .apply = extreme},
+      {.name = "max",
+       .targets = {"torch.max", "Tensor.max", "torch.min", "Tensor.min"},
+       .signature = "input, dim=None, keepdim=False, other=None",
+       .rule = "… x … -> … …  max x, with positions whole x; of two tensors pointwise",
+       .apply = max_or_min},
+      {.name = "any",
+       .targets = {"torch.any", "Tensor.any", "torch.all", "Tensor.all"},
+       .signature = "input, dim=None, keepdim=False",
+       .rule = "… x … -> … …  max x",
+       .apply = extreme,
+       .differentiable = false},
+      {.name = "argmax",
+       .targets = {"torch.argmax", "Tensor.argmax", "torch.argmin", "Tensor.argmin"},
+       .signature = "input, dim=None, keepdim=False",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole,
+       .differentiable = false},
+      {.name = "prod",
+       .targets = {"torch.prod", "Tensor.prod"},
+       .signature = "input, dim=None, keepdim=False, dtype=None",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+      {.name = "var",
+       .targets = {"torch.var", "Tensor.var", "torch.std", "Tensor.std", "torch.var_mean",
+                   "torch.std_mean"},
+       .signature = "input, dim=None, unbiased=True, keepdim=False, correction=None",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+      {.name = "logsumexp",
+       .targets = {"torch.logsumexp", "Tensor.logsumexp", "torch.special.logsumexp",
+                   "torch._C._special.special_logsumexp"},
+       .signature = "input, dim, keepdim=False",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+      {.name = "norm",
+       .targets = {"torch.norm", "Tensor.norm", "torch.functional.norm"},
+       .signature = "input, p='fro', dim=None, keepdim=False, dtype=None",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+      {.name = "vector_norm",
+       .targets = {"torch.linalg.vector_norm", "torch._C._linalg.linalg_vector_norm",
+                   "torch.linalg.norm", "torch._C._linalg.linalg_norm"},
+       .signature = "input, ord=None, dim=None, keepdim=False, *, dtype=None",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+      {.name = "median",
+       .targets = {"torch.median", "Tensor.median", "torch.nanmedian", "Tensor.nanmedian",
+                   "torch.mode", "Tensor.mode"},
+       .signature = "input, dim=None, keepdim=False",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+  };
+  return ops;
+}
+
+}  // namespace autosp
