@@ -29,12 +29,13 @@ namespace autosp {
 class Expr {
  public:
   static constexpr std::size_t kMaxTerms = 256;     // of one sum, and operands of a min or max
-  static constexpr std::size_t kMaxSize = 20000;    // terms and operands, nested ones counted
+  static constexpr std::size_t kMaxSize = 4096;     // terms and operands, nested ones counted
   static constexpr std::int32_t kMaxDepth = 100;    // nesting of atoms
   static constexpr std::int32_t kMaxDegree = 1000;  // of one product
 
   enum class AtomKind : std::uint8_t { kSymbol, kFloorDiv, kMod, kMin, kMax };
   struct Atom;
+  struct Algebra;  // the implementation's own
 
   // A power of an atom. The power is positive.
   struct Factor {
@@ -99,15 +100,8 @@ class Expr {
   friend bool operator<(const Expr& a, const Expr& b) { return compare(a, b) < 0; }
   friend int compare(const Expr& a, const Expr& b);
 
-  friend Expr floor_div(const Expr& a, const Expr& b);
-  friend Expr mod(const Expr& a, const Expr& b);
-  friend Expr minimum(std::vector<Expr> operands);
-  friend Expr maximum(std::vector<Expr> operands);
-  friend std::optional<Expr> divide_exact(const Expr& a, const Expr& b);
-
  private:
-  struct Node;     // two terms or more, or one with factors
-  struct Algebra;  // the rewriting rules
+  struct Node;  // two terms or more, or one with factors
 
   std::shared_ptr<const Node> node_;
   std::int64_t constant_ = 0;  // the value when there is no node
