@@ -35,6 +35,7 @@ void replace_operands(Node& node, Map&& map) {
 
 GraphBuilder::GraphBuilder(const Graph& from) : map_(from.nodes.size(), kNoNode) {
   graph_.hints = from.hints;
+  graph_.definitions = from.definitions;
   graph_.subgraphs = from.subgraphs;
   graph_.nodes.reserve(from.nodes.size());
   for (const Node& node : from.nodes) {

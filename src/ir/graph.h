@@ -88,6 +88,9 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Arg> outputs;                     // as the program returns them; values, constants, nested
   std::map<std::string, int64_t> hints;         // symbol -> the length it has at compile time
+  // Names for local lengths of a per-rank graph, in order of first use: ("shard0", (s//2)). Shapes and arguments
+  // use the names; export substitutes the expressions. A local length of 1 thus stays visible as a length.
+  std::vector<std::pair<std::string, Expr>> definitions;
   std::vector<std::pair<std::string, std::shared_ptr<Graph>>> subgraphs;  // bodies of higher-order operators
 
   const Node& node(NodeId id) const { return nodes[static_cast<size_t>(id)]; }

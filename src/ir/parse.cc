@@ -466,6 +466,16 @@ class Parser {
     } while (accept(','));
   }
 
+  void definition(Graph& graph) {
+    const std::string_view name = word("a symbol");
+    expect('=');
+    if (!accept_word("size")) fail("expected size(...)");
+    expect('(');
+    Expr length = expression();
+    expect(')');
+    graph.definitions.emplace_back(name, std::move(length));
+  }
+
   void subgraph(Graph& graph) {
     std::string name = string();
     expect('{');
@@ -481,6 +491,7 @@ class Parser {
     const Nested nested(*this);
     Graph result;
     if (accept_word("symbols")) symbols(result);
+    while (accept_word("let")) definition(result);
     while (accept_word("subgraph")) subgraph(result);
     while (accept('%')) node(result);
     if (!accept_word("return")) fail("expected a node or the return");

@@ -122,6 +122,9 @@ class Printer {
       }
       out_ += '\n';
     }
+    for (const auto& [name, length] : graph_.definitions) {
+      out_ += indent + "let " + name + " = size(" + length.to_string() + ")\n";
+    }
     for (const auto& [name, body] : graph_.subgraphs) {
       out_ += indent + "subgraph ";
       print_string(out_, name);

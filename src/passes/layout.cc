@@ -1,0 +1,71 @@
+#include "passes/layout.h"
+
+#include <algorithm>
+
+namespace autosp {
+
+Expr Layout::shard_length(FactorId leaf) const {
+  const FactorId base = axes_.shard_base(leaf);
+  if (const auto found = lengths_.find(base); found != lengths_.end()) return found->second;
+  const std::string name = "shard" + std::to_string(definitions_.size());
+  definitions_.emplace_back(name, floor_div(axes_.factors().size(base), Expr(ranks_)));
+  return lengths_.emplace(base, Expr::symbol(name)).first->second;
+}
+
+Expr Layout::leaf_size(const std::vector<FactorList>& leaves, int dim, int position, const Placement& placement) const {
+  const FactorId leaf = leaves[dim][position];
+  if (placement.is_sharded() && placement.where == Occurrence{dim, position}) return shard_length(leaf);
+  return axes_.factors().size(leaf);
+}
+
+std::vector<Expr> Layout::shape(const std::vector<Expr>& global, const std::vector<FactorList>& leaves,
+                                const Placement& placement) const {
+  std::vector<Expr> out = global;
+  if (!placement.is_sharded()) return out;
+  const int dim = placement.where.dim;
+  Expr size(1);
+  for (int position = 0; position < static_cast<int>(leaves[dim].size()); ++position) {
+    size *= leaf_size(leaves, dim, position, placement);
+  }
+  out[dim] = size;
+  return out;
+}
+
+std::vector<Expr> Layout::isolated(const std::vector<Expr>& global, const std::vector<FactorList>& leaves,
+                                   const Placement& placement, const std::vector<Occurrence>& occurrences,
+                                   std::vector<int>* dims) const {
+  const std::vector<Expr> local = shape(global, leaves, placement);
+  std::vector<Expr> out;
+  dims->assign(occurrences.size(), -1);
+  for (int dim = 0; dim < static_cast<int>(global.size()); ++dim) {
+    const bool cut = std::any_of(occurrences.begin(), occurrences.end(), [dim](const Occurrence& occurrence) {
+      return occurrence.dim == dim && occurrence.position > 0;
+    });
+    const auto note = [&](int position) {
+      for (size_t i = 0; i < occurrences.size(); ++i) {
+        if (occurrences[i] == Occurrence{dim, position}) (*dims)[i] = static_cast<int>(out.size());
+      }
+    };
+    if (!cut) {
+      note(0);
+      out.push_back(local[dim]);
+      continue;
+    }
+    Expr size(1);
+    bool open = false;
+    for (int position = 0; position < static_cast<int>(leaves[dim].size()); ++position) {
+      const Occurrence here{dim, position};
+      if (open && std::find(occurrences.begin(), occurrences.end(), here) != occurrences.end()) {
+        out.push_back(size);
+        size = Expr(1);
+      }
+      note(position);
+      size *= leaf_size(leaves, dim, position, placement);
+      open = true;
+    }
+    out.push_back(size);
+  }
+  return out;
+}
+
+}  // namespace autosp

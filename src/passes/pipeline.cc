@@ -1,0 +1,147 @@
+#include "passes/pipeline.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include "ir/builder.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "ops/op.h"
+#include "passes/check.h"
+#include "passes/decompose_attention.h"
+#include "passes/functionalize.h"
+#include "passes/prove_causal.h"
+#include "sharding/attention.h"
+#include "sharding/placement.h"
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+bool is_effect(const Node& node) {
+  const OpDef* op = find_op(node.target);
+  return op != nullptr && op->effect;
+}
+
+bool drop_dead_code(PipelineState& state) { return remove_dead_code(state.graph, is_effect); }
+
+bool refuse_unsupported_calls(PipelineState& state) {
+  for (const Node& node : state.graph.nodes) {
+    if (node.kind == NodeKind::kInput) continue;
+    const OpDef* op = find_op(node.target);
+    if (op == nullptr || op->refuse == nullptr) continue;
+    const Call call(state.graph, node, *op);
+    if (auto reason = op->refuse(call)) throw Unsupported(call.where() + ": " + *reason);
+  }
+  return false;
+}
+
+bool shard(PipelineState& state) {
+  const Options& options = state.options;
+  state.outputs.assign(state.graph.outputs.size(), {});
+  if (options.ranks == 1) return false;
+  std::map<std::string, int> seq_dims;
+  for (const auto& [name, dim] : options.seq_dims) seq_dims[name] = static_cast<int>(dim);
+  Axes axes(state.graph, seq_dims);
+  std::vector<AttentionRegion> regions = find_attention(axes);
+  if (axes.token_axes().empty()) {
+    throw Unsupported(
+        "no sequence axis found: the program has no attention, and seq_dims is not given. Name the dimension that carries "
+        "tokens, for example seq_dims={\"x\": 1} for an input x of shape [batch, tokens, features].");
+  }
+  const auto ranks = static_cast<int>(options.ranks);
+  choose_heads(axes, ranks, regions);
+  const Placements placements(axes, ranks, regions);
+  Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});
+  state.graph = std::move(elaborated.graph);
+  state.outputs = std::move(elaborated.outputs);
+  state.divisible = std::move(elaborated.divisible);
+  return true;
+}
+
+bool check(PipelineState& state) {
+  if (state.options.ranks > 1) {
+    std::vector<Placement> outputs;
+    for (const OutputInfo& info : state.outputs) {
+      outputs.push_back(info.sharded ? Placement::sharded({static_cast<int>(info.dim), 0}) : Placement::replicated());
+    }
+    check_placements(state.graph, static_cast<int>(state.options.ranks), outputs);
+  }
+  return false;
+}
+
+// Writes through tensors become values first: every later step reads dataflow. Dead code goes before anything is
+// refused, because unused second masks are common. Attention modules are opened before masks are proved, since they
+// hold the attentions; a proved mask leaves its S x S comparisons dead. After sharding, the checker derives every
+// placement again from the rewritten graph alone.
+constexpr Step kSteps[] = {
+    {"functionalize", [](PipelineState& state) { return functionalize(state.graph); }},
+    {"drop-dead-code", drop_dead_code},
+    {"refuse-unsupported", refuse_unsupported_calls},
+    {"decompose-attention", [](PipelineState& state) { return decompose_attention(state.graph); }},
+    {"prove-causal", [](PipelineState& state) { return prove_causal(state.graph) && (drop_dead_code(state), true); }},
+    {"shard", shard},
+    {"check", check},
+};
+
+// FNV-1a: the plans are compared for equality by cooperating ranks, not against an adversary.
+std::string hash_text(const std::string& text) {
+  uint64_t hash = 14695981039346656037ULL;
+  for (unsigned char byte : text) hash = (hash ^ byte) * 1099511628211ULL;
+  char out[17];
+  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(hash));
+  return out;
+}
+
+void check_options(const Options& options) {
+  if (options.ranks < 1) throw Unsupported("the number of ranks must be at least 1, not " + std::to_string(options.ranks));
+  if (options.attention != "auto") {
+    throw Unsupported("attention=\"" + options.attention + "\" is not supported; the choice is \"auto\" (heads are exchanged for tokens)");
+  }
+  if (options.outputs != "auto" && options.outputs != "full" && options.outputs != "local") {
+    throw Unsupported("outputs=\"" + options.outputs + "\" is not one of \"auto\", \"full\", \"local\"");
+  }
+  if (options.print.empty() || options.print == "all") return;
+  std::string known;
+  for (const Step& step : kSteps) {
+    if (step.name == options.print) return;
+    known += std::string(known.empty() ? "" : ", ") + std::string(step.name);
+  }
+  throw Unsupported("AUTOSP_PRINT=" + options.print + " names no step; the steps are all, " + known);
+}
+
+}  // namespace
+
+std::span<const Step> pipeline_steps() { return kSteps; }
+
+bool run_step(const Step& step, PipelineState& state) {
+  const bool changed = step.run(state);
+  if (changed) verify(state.graph);
+  if (state.options.print == "all" || state.options.print == step.name) {
+    std::fprintf(stderr, "// after %s\n%s", std::string(step.name).c_str(), print(state.graph).c_str());
+  }
+  return changed;
+}
+
+Plan plan(const Graph& imported, const Options& options) {
+  check_options(options);
+  verify(imported);
+  PipelineState state{imported, options, {}, {}};
+  Plan out;
+  for (const Step& step : kSteps) {
+    const auto start = std::chrono::steady_clock::now();
+    run_step(step, state);
+    const auto took = std::chrono::steady_clock::now() - start;
+    out.report.step_ns.emplace_back(step.name, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+  }
+  out.graph = std::move(state.graph);
+  out.outputs = std::move(state.outputs);
+  out.divisible = std::move(state.divisible);
+  std::string text = print(out.graph);
+  for (const OutputInfo& info : out.outputs) text += info.sharded ? " S" + std::to_string(info.dim) : " R";
+  out.hash = hash_text(text);
+  describe(out.graph, out.outputs, static_cast<int>(options.ranks), out.report);
+  return out;
+}
+
+}  // namespace autosp

@@ -1,0 +1,325 @@
+#include "sharding/attention.h"
+
+#include <algorithm>
+#include <set>
+
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+bool contains(const TensorLetters& letters, LetterId letter) {
+  return std::any_of(letters.begin(), letters.end(), [letter](const DimLetters& dim) {
+    return std::find(dim.begin(), dim.end(), letter) != dim.end();
+  });
+}
+
+int count_operands(const Application& application, LetterId letter) {
+  return static_cast<int>(std::count_if(
+      application.operands.begin(), application.operands.end(),
+      [letter](const Operand& operand) { return contains(operand.letters, letter); }));
+}
+
+bool in_results(const Application& application, LetterId letter) {
+  return std::any_of(application.results.begin(), application.results.end(),
+                     [letter](const TensorLetters& result) { return contains(result, letter); });
+}
+
+// Finds softmax(q @ k) @ v around one softmax.
+class ScorePattern {
+ public:
+  ScorePattern(const Axes& axes, const std::vector<std::vector<NodeId>>& users, NodeId softmax)
+      : axes_(axes), users_(users), softmax_(softmax) {}
+
+  // The region's core, empty when the softmax is not an attention's. `query`/`key`: its letters in the scores.
+  std::vector<NodeId> core() {
+    const Application& rule = axes_.application(softmax_);
+    for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
+      if (rule.letters[letter].kind != LetterKind::kWhole || count_operands(rule, letter) == 0) continue;
+      const FactorList leaves = axes_.leaves(softmax_, letter);
+      if (leaves.size() == 1) axis_ = leaves[0];
+    }
+    if (axis_ < 0) return {};
+    scores = find_scores();
+    if (scores == kNoNode) return {};
+    const NodeId product = find_product();
+    if (product == kNoNode) return {};
+    return between(scores, product);
+  }
+
+  NodeId scores = kNoNode;
+  LetterId key = -1;
+  LetterId query = -1;
+
+ private:
+  bool has_axis(NodeId value) const {
+    for (const FactorList& dim : axes_.leaves(value, 0)) {
+      if (std::find(dim.begin(), dim.end(), axis_) != dim.end()) return true;
+    }
+    return false;
+  }
+
+  LetterId axis_letter(NodeId node, bool summed) const {
+    const Application& rule = axes_.application(node);
+    for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
+      const FactorList leaves = axes_.leaves(node, letter);
+      if (leaves.size() != 1 || leaves[0] != axis_) continue;
+      if (summed ? rule.letters[letter].kind == LetterKind::kSum
+                 : in_results(rule, letter) && count_operands(rule, letter) == 1) {
+        return letter;
+      }
+    }
+    return -1;
+  }
+
+  bool multiplies_activations(NodeId node) const {
+    const OpDef* op = axes_.op(node);
+    if (op == nullptr || !op->einsum) return false;
+    const auto& operands = axes_.application(node).operands;
+    return operands.size() >= 2 && std::all_of(operands.begin(), operands.end(), [this](const Operand& operand) {
+             return axes_.facts(operand.value).activation();
+           });
+  }
+
+  // Walks from the softmax towards the inputs, along values that have the softmax's axis.
+  NodeId find_scores() {
+    std::vector<NodeId> todo;
+    std::set<NodeId> seen;
+    const auto push = [&](NodeId node) {
+      for (const Operand& operand : axes_.application(node).operands) {
+        if (axes_.facts(operand.value).activation() && has_axis(operand.value) && seen.insert(operand.value).second) {
+          todo.push_back(operand.value);
+        }
+      }
+    };
+    push(softmax_);
+    while (!todo.empty()) {
+      const NodeId node = todo.back();
+      todo.pop_back();
+      if (multiplies_activations(node)) {
+        key = axis_letter(node, /*summed=*/false);
+        if (key < 0) continue;
+        query = query_letter(node);
+        if (query >= 0) return node;
+        continue;
+      }
+      push(node);
+    }
+    return kNoNode;
+  }
+
+  // The letter of the other operand alone: the one that indexes the keys' own axis in self-attention, else the
+  // innermost.
+  LetterId query_letter(NodeId node) const {
+    const Application& rule = axes_.application(node);
+    LetterId best = -1;
+    for (const DimLetters& dim : rule.results[0]) {
+      for (LetterId letter : dim) {
+        if (letter == key || count_operands(rule, letter) != 1) continue;
+        const bool with_key = std::any_of(rule.operands.begin(), rule.operands.end(), [&](const Operand& operand) {
+          return contains(operand.letters, letter) && contains(operand.letters, key);
+        });
+        if (with_key) continue;
+        if (axes_.leaves(node, letter) == FactorList{axis_}) return letter;
+        best = letter;
+      }
+    }
+    return best;
+  }
+
+  // Walks from the softmax towards the outputs to the product that sums the axis.
+  NodeId find_product() const {
+    std::vector<NodeId> todo{softmax_};
+    std::set<NodeId> seen;
+    while (!todo.empty()) {
+      const NodeId node = todo.back();
+      todo.pop_back();
+      for (NodeId user : users_[node]) {
+        if (user >= axes_.graph().size() || !seen.insert(user).second) continue;
+        if (multiplies_activations(user) && axis_letter(user, /*summed=*/true) >= 0) return user;
+        if (has_axis(user)) todo.push_back(user);
+      }
+    }
+    return kNoNode;
+  }
+
+  std::vector<NodeId> between(NodeId first, NodeId last) const {
+    std::set<NodeId> after{first};
+    for (NodeId node = first + 1; node <= last; ++node) {
+      for_each_operand(axes_.graph().node(node), [&](NodeId operand) {
+        if (after.contains(operand)) after.insert(node);
+      });
+    }
+    std::set<NodeId> before{last};
+    for (NodeId node = last; node >= first; --node) {
+      if (!before.contains(node)) continue;
+      for_each_operand(axes_.graph().node(node), [&](NodeId operand) { before.insert(operand); });
+    }
+    std::vector<NodeId> out;
+    std::set_intersection(after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(out));
+    return out;
+  }
+
+  const Axes& axes_;
+  const std::vector<std::vector<NodeId>>& users_;
+  NodeId softmax_;
+  FactorId axis_ = -1;
+};
+
+std::vector<FactorId> all_leaves(const Axes& axes, NodeId node, const TensorLetters& letters) {
+  std::vector<FactorId> out;
+  for (const DimLetters& dim : letters) {
+    for (LetterId letter : dim) {
+      const FactorList leaves = axes.leaves(node, letter);
+      out.insert(out.end(), leaves.begin(), leaves.end());
+    }
+  }
+  return out;
+}
+
+// Factors that queries, keys, values and the result share, innermost dimension first: heads before batch.
+std::vector<FactorId> shared_factors(const Axes& axes, const AttentionRegion& region) {
+  std::vector<std::vector<FactorId>> sets;
+  const NodeId first = region.core.front();
+  const NodeId last = region.core.back();
+  const size_t read = 3;  // query, key and value of a fused operator; a product has two operands
+  for (NodeId node : {first, last}) {
+    const Application& rule = axes.application(node);
+    for (size_t i = 0; i < std::min(read, rule.operands.size()); ++i) {
+      sets.push_back(all_leaves(axes, node, rule.operands[i].letters));
+    }
+    if (first == last) break;
+  }
+  const TensorLetters& result = axes.application(last).results.at(0);
+  std::vector<FactorId> out;
+  for (auto dim = result.rbegin(); dim != result.rend(); ++dim) {
+    for (FactorId leaf : all_leaves(axes, last, {*dim})) {
+      const bool shared = std::all_of(sets.begin(), sets.end(), [leaf](const std::vector<FactorId>& set) {
+        return std::count(set.begin(), set.end(), leaf) == 1;
+      });
+      if (shared && !axes.is_token(leaf)) out.push_back(leaf);
+    }
+  }
+  return out;
+}
+
+// Views above `value` up to the topmost one that makes it larger, if only the region reads them.
+std::vector<NodeId> spreading_views(const Axes& axes, const std::vector<std::vector<NodeId>>& users,
+                                    const std::set<NodeId>& region, FactorId head, NodeId value) {
+  const Graph& graph = axes.graph();
+  std::vector<NodeId> chain;
+  size_t keep = 0;
+  std::set<NodeId> readers = region;
+  for (NodeId node = value;;) {
+    const OpDef* op = axes.op(node);
+    const Application& rule = axes.application(node);
+    const bool moves_only = graph.node(node).kind == NodeKind::kCall && op != nullptr && !op->effect &&
+                            rule.operands.size() == 1 && rule.results.size() == 1;
+    if (!moves_only) break;
+    const bool private_value = std::all_of(users[node].begin(), users[node].end(),
+                                           [&](NodeId user) { return readers.contains(user); });
+    const std::vector<FactorId> in = all_leaves(axes, node, rule.operands[0].letters);
+    const std::vector<FactorId> out = all_leaves(axes, node, rule.results[0]);
+    const bool has_head = std::count(in.begin(), in.end(), head) == 1 && std::count(out.begin(), out.end(), head) == 1;
+    if (!private_value || !has_head) break;
+    chain.push_back(node);
+    readers.insert(node);
+    const NodeId operand = rule.operands[0].value;
+    if (graph.bytes(graph.node(node).type) > graph.bytes(graph.node(operand).type)) keep = chain.size();
+    node = operand;
+  }
+  chain.resize(keep);
+  return chain;
+}
+
+}  // namespace
+
+std::vector<AttentionRegion> find_attention(Axes& axes) {
+  const Graph& graph = axes.graph();
+  const std::vector<std::vector<NodeId>> node_users = users(graph);
+  std::vector<AttentionRegion> regions;
+  for (const Node& node : graph.nodes) {
+    const OpDef* op = axes.op(node.id);
+    if (op == nullptr) continue;
+    const Application& rule = axes.application(node.id);
+    bool fused = false;
+    for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
+      if (rule.letters[letter].kind != LetterKind::kAttend) continue;
+      fused = true;
+      axes.add_token_letter(node.id, letter);
+    }
+    if (fused) {
+      regions.push_back({{node.id}, {}, -1});
+    } else if (op->softmax) {
+      ScorePattern pattern(axes, node_users, node.id);
+      std::vector<NodeId> core = pattern.core();
+      const bool known = std::any_of(regions.begin(), regions.end(), [&](const AttentionRegion& region) {
+        return !core.empty() && region.core.front() == core.front();
+      });
+      if (core.empty() || known) continue;
+      axes.add_token_letter(pattern.scores, pattern.query);
+      axes.add_token_letter(pattern.scores, pattern.key);
+      regions.push_back({std::move(core), {}, -1});
+    }
+  }
+  axes.close_token_axes();
+  return regions;
+}
+
+void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions) {
+  const Graph& graph = axes.graph();
+  const std::vector<std::vector<NodeId>> node_users = users(graph);
+  for (AttentionRegion& region : regions) {
+    std::string sizes;
+    for (FactorId leaf : shared_factors(axes, region)) {
+      const Expr& size = axes.factors().size(leaf);
+      if (size.is_constant() && size.constant_value() % ranks == 0) {
+        region.head = leaf;
+        break;
+      }
+      sizes += (sizes.empty() ? "" : ", ") + size.to_string();
+    }
+    const Node& anchor = graph.node(region.core.back());
+    if (region.head < 0) {
+      throw Unsupported(anchor.target + " at " + anchor.source + ": exchanging heads for tokens over " +
+                        std::to_string(ranks) + " ranks needs a number of heads shared by queries, keys and values that " +
+                        std::to_string(ranks) + " divides; this attention offers " + (sizes.empty() ? "none" : sizes) +
+                        ". Use a group whose size divides the number of key/value heads.");
+    }
+    const std::set<NodeId> core(region.core.begin(), region.core.end());
+    std::set<NodeId> members = core;
+    for (NodeId node : region.core) {
+      for (const Operand& operand : axes.application(node).operands) {
+        if (members.contains(operand.value)) continue;
+        for (NodeId view : spreading_views(axes, node_users, members, region.head, operand.value)) {
+          members.insert(view);
+        }
+      }
+    }
+    std::set_difference(members.begin(), members.end(), core.begin(), core.end(), std::back_inserter(region.spread));
+  }
+}
+
+LetterLeaf head_letter(const Axes& axes, const AttentionRegion& region, NodeId node) {
+  const Application& rule = axes.application(node);
+  std::optional<LetterLeaf> found;
+  bool several = false;
+  for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
+    const FactorList leaves = axes.leaves(node, letter);
+    for (size_t position = 0; position < leaves.size(); ++position) {
+      if (leaves[position] != region.head || rule.letters[letter].kind != LetterKind::kPass) continue;
+      several |= found.has_value();
+      found = LetterLeaf{letter, static_cast<int>(position)};
+    }
+  }
+  if (!found || several) {
+    const Node& bad = axes.graph().node(node);
+    throw Unsupported(bad.target + " at " + bad.source + ": inside an attention that is computed per head, this " +
+                      (several ? "operator has the heads in two places" : "operator mixes the heads") +
+                      "; sequence parallelism by exchanging heads needs every operator between the scores and the "
+                      "attended values to work on each head alone");
+  }
+  return *found;
+}
+
+}  // namespace autosp

@@ -1,0 +1,219 @@
+#include "sharding/axes.h"
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+bool is_float_tensor(const Type& type) {
+  if (type.is_tensor()) return is_floating(type.dtype);
+  return std::any_of(type.elements.begin(), type.elements.end(), is_float_tensor);
+}
+
+}  // namespace
+
+Axes::Axes(const Graph& graph, const std::map<std::string, int>& seq_dims) : graph_(graph) {
+  const auto count = static_cast<size_t>(graph.size());
+  ops_.resize(count, nullptr);
+  applications_.resize(count);
+  letter_factors_.resize(count);
+  value_factors_.resize(count);
+  facts_.resize(count);
+  apply_rules();
+  name_input_dims(seq_dims);
+}
+
+TensorFactors Axes::fresh(const Type& type) {
+  TensorFactors dims;
+  if (!type.is_tensor()) return dims;
+  for (const Expr& size : type.shape) {
+    if (size == Expr(1)) {
+      dims.emplace_back();
+    } else {
+      dims.push_back({factors_.add(size)});
+    }
+  }
+  return dims;
+}
+
+void Axes::apply_rules() {
+  bool grad_enabled = true;
+  for (const Node& node : graph_.nodes) {
+    ValueFacts& facts = facts_[node.id];
+    if (node.kind == NodeKind::kInput) {
+      value_factors_[node.id] = {fresh(node.type)};
+      facts.differentiable = node.requires_grad;
+      facts.floating = is_float_tensor(node.type) && !node.type.shape.empty();
+      facts.from_user = node.input == InputKind::kUser;
+      facts.from_weights =
+          facts.floating && (node.input == InputKind::kParameter || node.input == InputKind::kUser);
+      continue;
+    }
+    if (node.target == "torch._C._set_grad_enabled" && !node.args.empty()) {
+      grad_enabled = node.args[0].integer != 0;
+    }
+    apply(node);
+    const OpDef* op = ops_[node.id];
+    facts.floating = is_float_tensor(node.type);
+    const bool flows = grad_enabled && facts.floating && (op == nullptr || op->differentiable);
+    for_each_operand(node, [&](NodeId operand) {
+      facts.differentiable |= flows && facts_[operand].differentiable;
+      facts.from_user |= facts_[operand].from_user;
+      facts.from_weights |= facts_[operand].from_weights;
+    });
+  }
+}
+
+void Axes::apply(const Node& node) {
+  ops_[node.id] = find_op(node.target);
+  applications_[node.id] = ops_[node.id] != nullptr ? apply_rule(Call(graph_, node, *ops_[node.id]))
+                                                    : opaque_application(graph_, node);
+  const Application& application = applications_[node.id];
+  FactorList& letters = letter_factors_[node.id];
+  letters.reserve(application.letters.size());
+  for (const Letter& letter : application.letters) letters.push_back(factors_.add(letter.size));
+  for (const Operand& operand : application.operands) bind(node.id, operand, letters);
+  for (const TensorLetters& result : application.results) {
+    TensorFactors dims;
+    for (const DimLetters& dim : result) {
+      FactorList list;
+      for (LetterId letter : dim) list.push_back(letters[letter]);
+      dims.push_back(std::move(list));
+    }
+    value_factors_[node.id].push_back(std::move(dims));
+  }
+  for (LetterId letter = 0; letter < static_cast<LetterId>(application.letters.size()); ++letter) {
+    const LetterId link = application.letters[letter].link;
+    if (link >= 0) links_.push_back({letters[letter], letters[link]});
+  }
+}
+
+void Axes::bind(NodeId node, const Operand& operand, const FactorList& letter_factors) {
+  const auto& elements = value_factors_[operand.value];
+  ensure(operand.element < static_cast<int>(elements.size()), "a rule names an element its operand lacks");
+  const TensorFactors& dims = elements[operand.element];
+  if (dims.size() != operand.letters.size()) {
+    throw InternalError("the rule of " + graph_.node(node).target + " gives %" +
+                        graph_.node(operand.value).name + " another number of dimensions");
+  }
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    FactorList list;
+    for (LetterId letter : operand.letters[dim]) list.push_back(letter_factors[letter]);
+    // A dimension of a broadcast operand that the rule leaves without letters stays as it is; products that
+    // have no common refinement stay apart, and placement refuses them where tokens are concerned.
+    if (!list.empty() && !dims[dim].empty()) factors_.join(dims[dim], list);
+  }
+}
+
+void Axes::name_input_dims(const std::map<std::string, int>& seq_dims) {
+  for (const auto& [name, dim] : seq_dims) {
+    const auto found = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+      return node.kind == NodeKind::kInput && node.input == InputKind::kUser && node.target == name;
+    });
+    if (found == graph_.nodes.end()) {
+      std::string known;
+      for (const Node& node : graph_.nodes) {
+        if (node.kind == NodeKind::kInput && node.input == InputKind::kUser && node.type.is_tensor()) {
+          known += (known.empty() ? "" : ", ") + node.target;
+        }
+      }
+      throw Unsupported("seq_dims names the input '" + name + "', which the program does not have. Its tensor inputs: " + known);
+    }
+    const auto rank = static_cast<int>(found->type.shape.size());
+    const int index = dim < 0 ? dim + rank : dim;
+    if (index < 0 || index >= rank) {
+      throw Unsupported("seq_dims gives dimension " + std::to_string(dim) + " of the input '" + name + "', which has " +
+                        std::to_string(rank) + " dimensions");
+    }
+    for (FactorId leaf : leaves(found->id, 0)[index]) tokens_.push_back(leaf);
+  }
+}
+
+std::vector<FactorList> Axes::leaves(NodeId value, int element) const {
+  std::vector<FactorList> out;
+  if (element >= static_cast<int>(value_factors_[value].size())) return out;
+  for (const FactorList& dim : value_factors_[value][element]) out.push_back(factors_.leaves(dim));
+  return out;
+}
+
+FactorId Axes::leaf_factor(NodeId node, LetterLeaf leaf) const {
+  const FactorList list = leaves(node, leaf.letter);
+  ensure(leaf.position < static_cast<int>(list.size()), "a letter has fewer leaves than asked for");
+  return list[leaf.position];
+}
+
+std::optional<Occurrence> Axes::find(NodeId node, const TensorLetters& letters, LetterLeaf leaf) const {
+  std::optional<Occurrence> found;
+  for (size_t dim = 0; dim < letters.size(); ++dim) {
+    int position = 0;
+    for (LetterId letter : letters[dim]) {
+      if (letter == leaf.letter) {
+        if (found) return std::nullopt;
+        found = Occurrence{static_cast<int>(dim), position + leaf.position};
+      }
+      position += static_cast<int>(leaves(node, letter).size());
+    }
+  }
+  return found;
+}
+
+std::optional<LetterLeaf> Axes::letter_at(NodeId node, const TensorLetters& letters, Occurrence where) const {
+  if (where.dim < 0 || where.dim >= static_cast<int>(letters.size())) return std::nullopt;
+  int position = 0;
+  for (LetterId letter : letters[where.dim]) {
+    const auto count = static_cast<int>(leaves(node, letter).size());
+    if (where.position < position + count) return LetterLeaf{letter, where.position - position};
+    position += count;
+  }
+  return std::nullopt;
+}
+
+bool Axes::aligned(NodeId node, const Operand& operand, int dim) const {
+  FactorList letters;
+  for (LetterId letter : operand.letters[dim]) {
+    const FactorList list = leaves(node, letter);
+    letters.insert(letters.end(), list.begin(), list.end());
+  }
+  return letters == factors_.leaves(value_factors_[operand.value][operand.element][dim]);
+}
+
+void Axes::add_token_letter(NodeId node, LetterId letter) {
+  for (FactorId leaf : leaves(node, letter)) {
+    if (std::find(tokens_.begin(), tokens_.end(), leaf) == tokens_.end()) tokens_.push_back(leaf);
+  }
+}
+
+void Axes::close_token_axes() {
+  // Links are in execution order, so a trim of a trim finds its operand already closed.
+  for (const PrefixLink& link : links_) {
+    const FactorList operand = factors_.leaves(link.operand);
+    const FactorList result = factors_.leaves(link.result);
+    if (operand.size() != 1 || result.size() != 1 || !is_token(operand[0]) || is_token(result[0])) continue;
+    tokens_.push_back(result[0]);
+    base_[result[0]] = shard_base(operand[0]);
+  }
+}
+
+bool Axes::is_token(FactorId leaf) const {
+  return std::find(tokens_.begin(), tokens_.end(), factors_.find(leaf)) != tokens_.end();
+}
+
+FactorId Axes::shard_base(FactorId leaf) const {
+  const auto found = base_.find(leaf);
+  return found == base_.end() ? leaf : found->second;
+}
+
+std::vector<Occurrence> Axes::token_occurrences(NodeId value, int element) const {
+  std::vector<Occurrence> out;
+  const std::vector<FactorList> dims = leaves(value, element);
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    for (size_t position = 0; position < dims[dim].size(); ++position) {
+      if (is_token(dims[dim][position])) out.push_back({static_cast<int>(dim), static_cast<int>(position)});
+    }
+  }
+  return out;
+}
+
+}  // namespace autosp
