@@ -1,26 +1,118 @@
 // Plans as Python sees them.
-//
-// What this file uses of passes/pipeline.h:
-//   struct Options {
-//     int64_t ranks = 1;
-//     std::string attention = "auto";            // refused by plan() when unknown
-//     std::string outputs = "auto";              // auto | full | local
-//     bool grad_sync = true;
-//     std::map<std::string, int64_t> seq_dims;   // user-visible input name -> dimension; checked by plan()
-//     std::string print;                         // AUTOSP_PRINT: "", "all" or a step's name
-//   };
-//   struct OutputInfo { bool sharded; int64_t dim; Expr size; };   // one per entry of Graph::outputs
-//   struct Plan {
-//     Graph graph;                               // per rank; the rank is the size symbol kRankSymbol, the process
-//                                                // group's name is Arg::literal_of("group"): both known at export only
-//     std::vector<OutputInfo> outputs;
-//     std::vector<Expr> divisible;               // each must be 0 modulo `ranks`: a guard of the compiled code
-//     std::string hash;                          // of the program's text and the options, the same on every rank
-//     Report report;                             // std::string Report::text() const, plus what the lead wants seen
-//   };
-//   Plan plan(const Graph& imported, const Options& options);
-// Contract of the exported graph: Node::origin of an input is the FX placeholder it came from (inputs may be dropped,
-// never added); a call keeps its FX node when its origin's callable still has the name `target`, otherwise a node
-// is made: "torch.a.b" calls that object, "_operator.x" Python's operator, "Tensor.x" the method, "autosp.x"
-// torch.ops.autosp.x. A literal argument must be one that was imported, "group", or a dotted torch name
-// ("torch.float32").
+#include "passes/pipeline.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "ir/text.h"
+#include "program.h"
+
+namespace autosp::python {
+
+namespace {
+
+// A plan and the captured program that it belongs to. Writing it uses the program up.
+struct ProgramPlan {
+  std::shared_ptr<Program> program;
+  Plan plan;
+};
+
+ProgramPlan make_plan(std::shared_ptr<Program> program, Options options) {
+  Plan made = plan(program->graph, options);
+  return {std::move(program), std::move(made)};
+}
+
+// For every output the dimension that it is sharded along, or None.
+std::vector<std::optional<int64_t>> sharded_dims(const ProgramPlan& self) {
+  std::vector<std::optional<int64_t>> result;
+  for (const OutputInfo& output : self.plan.outputs) {
+    result.push_back(output.sharded ? std::optional(output.dim) : std::nullopt);
+  }
+  return result;
+}
+
+std::vector<nb::object> divisible(const ProgramPlan& self) {
+  std::vector<nb::object> result;
+  for (const Expr& size : self.plan.divisible) {
+    if (!size.is_constant()) result.push_back(size_value(*self.program, size));
+  }
+  return result;
+}
+
+using Row = std::tuple<std::string, std::string, int64_t, int64_t, std::string>;
+
+std::vector<Row> rows(const std::vector<ReportRow>& table) {
+  std::vector<Row> result;
+  for (const ReportRow& row : table)
+    result.emplace_back(row.what, row.value, row.bytes, row.count, row.source);
+  return result;
+}
+
+}  // namespace
+
+void bind_pipeline(nb::module_& module) {
+  nb::class_<Report>(module, "Report",
+                     R"(What the compiler did to a program; `str()` is a table for people.
+
+Each row is a tuple (what, value, bytes, count, source): what it is, the value's name and type on a rank, bytes sent or held by
+one rank, how many equal rows it stands for, and the model's line that it comes from.)")
+      .def_ro("ranks", &Report::ranks)
+      .def_prop_ro("exchanges", [](const Report& self) { return rows(self.exchanges); })
+      .def_prop_ro("replicated", [](const Report& self) { return rows(self.replicated); })
+      .def_prop_ro("outputs", [](const Report& self) { return rows(self.outputs); })
+      .def_ro("step_ns", &Report::step_ns, "Nanoseconds of every step of the engine, in order.")
+      .def("__str__", &Report::text)
+      .def("__repr__", &Report::text);
+
+  nb::class_<ProgramPlan>(module, "Plan",
+                          "What every rank of a group will run in place of a program.")
+      .def_prop_ro("hash", [](const ProgramPlan& self) { return self.plan.hash; })
+      .def_prop_ro("text", [](const ProgramPlan& self) { return print(self.plan.graph); })
+      .def_prop_ro("report", [](const ProgramPlan& self) { return self.plan.report; })
+      .def_prop_ro("sharded_dims", &sharded_dims,
+                   "For every output the dimension that it is sharded along, or None.")
+      .def_prop_ro("divisible", &divisible,
+                   "Symbolic sizes that the number of ranks must divide, as SymInts.")
+      .def(
+          "write",
+          [](ProgramPlan& self, int64_t rank, const std::string& group) {
+            export_module(*self.program, self.plan.graph, rank, group);
+          },
+          nb::arg("rank"), nb::arg("group"),
+          "Rewrites the captured FX module into the program of `rank`, in place and once.");
+
+  nb::class_<Program>(module, "Program", "A captured FX graph module, read by the engine.")
+      .def_prop_ro("text", [](const Program& self) { return print(self.graph); })
+      .def(
+          "plan",
+          [](std::shared_ptr<Program> self, int64_t ranks, const std::string& attention,
+             const std::string& outputs, bool grad_sync,
+             const std::map<std::string, int64_t>& seq_dims, const std::string& print) {
+            return make_plan(std::move(self), Options{.ranks = ranks,
+                                                      .attention = attention,
+                                                      .outputs = outputs,
+                                                      .grad_sync = grad_sync,
+                                                      .seq_dims = seq_dims,
+                                                      .print = print});
+          },
+          nb::arg("ranks"), nb::kw_only(), nb::arg("attention") = "auto",
+          nb::arg("outputs") = "auto", nb::arg("grad_sync") = true,
+          nb::arg("seq_dims") = std::map<std::string, int64_t>(), nb::arg("print") = "");
+  module.def(
+      "read",
+      [](nb::object graph_module, std::string torch_root, std::vector<std::string> parameters) {
+        return import_module(std::move(graph_module),
+                             {std::move(torch_root), std::move(parameters)});
+      },
+      nb::arg("graph_module"), nb::arg("torch_root"),
+      nb::arg("parameters") = std::vector<std::string>());
+}
+
+}  // namespace autosp::python

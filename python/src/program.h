@@ -1,8 +1,9 @@
-// A captured FX graph module beside the engine's graph of it: what import makes and export writes back.
+// A captured FX graph module beside the engine's graph of it: what import makes and export writes
+// back.
 //
-// Import reads every FX node once. Export rewrites the same module in place: a node that came from FX keeps
-// its FX object (callable, call kind, names, stack trace) and gets new arguments and a new position; nodes
-// that the engine made are created; the rest is erased. Placeholders never change.
+// Import reads every FX node once. Export rewrites the same module in place: a node that came from
+// FX keeps its FX object (callable, call kind, names, stack trace) and gets new arguments and a new
+// position; nodes that the engine made are created; the rest is erased. Placeholders never change.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,8 +23,8 @@ namespace nb = nanobind;
 // A literal with this text stands for the name of the process group, which is known only at export.
 inline constexpr const char* kGroupLiteral = "group";
 
-// Where a size symbol comes from when the program runs: an FX placeholder that is the size (`dim` < 0) or a
-// tensor placeholder that has it as dimension `dim`. `value` is the SymInt.
+// Where a size symbol comes from when the program runs: an FX placeholder that is the size (`dim` <
+// 0) or a tensor placeholder that has it as dimension `dim`. `value` is the SymInt.
 struct SymbolSource {
   nb::object node;
   int dim = -1;
@@ -31,14 +32,15 @@ struct SymbolSource {
 };
 
 struct Program {
-  nb::object module;                 // torch.fx.GraphModule
+  nb::object module;  // torch.fx.GraphModule
   Graph graph;
   std::vector<nb::object> fx_nodes;  // by Node::origin
-  std::vector<std::string> targets;  // the engine's name of each FX node's callable, "" where it has none
+  std::vector<std::string>
+      targets;  // the engine's name of each FX node's callable, "" where it has none
   std::map<std::string, nb::object> literals;  // text of a literal argument -> the object
   std::map<std::string, SymbolSource> symbols;
   std::vector<std::shared_ptr<Program>> subprograms;  // as in graph.subgraphs
-  bool returns_tuple = true;                          // false: the body of an operator that returns one value
+  bool returns_tuple = true;  // false: the body of an operator that returns one value
 };
 
 struct ImportOptions {
@@ -50,14 +52,14 @@ struct ImportOptions {
 // Linear in the nodes and the text of their stack traces.
 std::shared_ptr<Program> import_module(nb::object graph_module, const ImportOptions& options);
 
-// Rewrites the module of `program` into `local`, the graph of rank `rank`. Symbols other than the rank's stay
-// symbolic: their arithmetic is written into the FX graph, each expression once. Linear in nodes and arguments.
+// Rewrites the module of `program` into `local`, the graph of rank `rank`. Symbols other than the
+// rank's stay symbolic: their arithmetic is written into the FX graph, each expression once. Linear
+// in nodes and arguments.
 void export_module(Program& program, const Graph& local, int64_t rank, const std::string& group);
 
 // The value of `size` with the SymInts of the program's symbols, as an int or a SymInt.
 nb::object size_value(const Program& program, const Expr& size);
 
-void bind_program(nb::module_& module);
 void bind_pipeline(nb::module_& module);
 
 }  // namespace autosp::python

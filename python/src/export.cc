@@ -1,0 +1,275 @@
+// Program + per-rank graph -> the FX graph module, rewritten in place.
+#include <nanobind/stl/string.h>
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include "program.h"
+#include "support/error.h"
+
+namespace autosp::python {
+
+namespace {
+
+// Writes an expression with `leaf(symbol)` for its symbols and `apply(function, a, b)` for its
+// operations.
+template <class Leaf, class Apply>
+class SizeWriter {
+ public:
+  SizeWriter(Leaf leaf, Apply apply) : leaf_(std::move(leaf)), apply_(std::move(apply)) {}
+
+  nb::object write(const Expr& size) {
+    if (size.is_constant()) return nb::int_(size.constant_value());
+    if (const auto known = written_.find(size); known != written_.end()) return known->second;
+    nb::object sum;
+    for (const Expr::Term& term : size.terms()) {
+      nb::object product;
+      if (term.coefficient != 1 || term.factors.empty()) product = nb::int_(term.coefficient);
+      for (const Expr::Factor& factor : term.factors) {
+        const nb::object atom = write_atom(*factor.atom);
+        for (int i = 0; i < factor.power; ++i) {
+          product = product.is_valid() ? apply_("_operator.mul", product, atom) : atom;
+        }
+      }
+      sum = sum.is_valid() ? apply_("_operator.add", sum, product) : product;
+    }
+    return written_.emplace(size, sum).first->second;
+  }
+
+ private:
+  nb::object write_atom(const Expr::Atom& atom) {
+    using Kind = Expr::AtomKind;
+    if (atom.kind == Kind::kSymbol) return leaf_(atom.name);
+    const char* function = atom.kind == Kind::kFloorDiv ? "_operator.floordiv"
+                           : atom.kind == Kind::kMod    ? "_operator.mod"
+                           : atom.kind == Kind::kMin    ? "torch.sym_min"
+                                                        : "torch.sym_max";
+    nb::object result = write(atom.arguments[0]);
+    for (size_t i = 1; i < atom.arguments.size(); ++i) {
+      result = apply_(function, result, write(atom.arguments[i]));
+    }
+    return result;
+  }
+
+  Leaf leaf_;
+  Apply apply_;
+  std::map<Expr, nb::object> written_;
+};
+
+const SymbolSource& source_of(const Program& program, const std::string& symbol) {
+  const auto found = program.symbols.find(symbol);
+  if (found == program.symbols.end()) {
+    throw Unsupported("the size " + symbol + " is not the size of any input of the program");
+  }
+  return found->second;
+}
+
+class Exporter {
+ public:
+  Exporter(Program& program, const Graph& local, int64_t rank, const std::string& group)
+      : program_(program),
+        local_(local),
+        group_(group),
+        fx_graph_(program.module.attr("graph")),
+        resolve_(nb::module_::import_("autosp.fx").attr("resolve")),
+        output_(program.fx_nodes.back()),
+        sizes_([this](const std::string& symbol) { return symbol_node(symbol); },
+               [this](const char* function, const nb::object& a, const nb::object& b) {
+                 return create("call_function", resolve_(function), nb::make_tuple(a, b),
+                               nb::dict(), nb::none());
+               }) {
+    rank_[std::string(kRankSymbol)] = Expr(rank);
+  }
+
+  void run() {
+    for (size_t i = 0; i < program_.subprograms.size(); ++i) {
+      export_module(*program_.subprograms[i], *local_.subgraphs[i].second,
+                    rank_.begin()->second.constant_value(), group_);
+    }
+    // The context manager keeps the insertion point until it is left.
+    const nb::object insertion = fx_graph_.attr("inserting_before")(output_);
+    for (const Node& node : local_.nodes) nodes_.push_back(write(node));
+    nb::object results = write_items(local_.outputs, true);
+    if (!program_.returns_tuple) results = results[0];
+    output_.attr("args") = nb::make_tuple(results);
+    insertion.attr("__exit__")(nb::none(), nb::none(), nb::none());
+    erase_the_rest();
+    program_.module.attr("recompile")();
+  }
+
+ private:
+  nb::object write(const Node& node) {
+    if (node.kind == NodeKind::kInput) {
+      ensure(node.origin >= 0,
+             "an input of the rewritten program is not one of the captured program");
+      return kept(node.origin);
+    }
+    const nb::object args = write_items(node.args, true);
+    nb::dict kwargs;
+    for (const auto& [key, value] : node.kwargs) kwargs[key.c_str()] = write(value);
+    nb::object fx;
+    if (node.origin >= 0 && program_.targets[static_cast<size_t>(node.origin)] == node.target) {
+      fx = kept(node.origin);
+      if (moved_.insert(fx.ptr()).second) {
+        fx.attr("args") = args;
+        fx.attr("kwargs") = kwargs;
+        output_.attr("prepend")(fx);
+      } else {
+        fx = create(fx.attr("op"), fx.attr("target"), args, kwargs, nb::cast(node.name));
+      }
+    } else if (node.target.starts_with("Tensor.")) {
+      fx = create(nb::cast("call_method"), nb::cast(node.target.substr(7)), args, kwargs,
+                  nb::cast(node.name));
+    } else {
+      fx = create(nb::cast("call_function"), resolve_(node.target), args, kwargs,
+                  nb::cast(node.name));
+    }
+    // The types recorded at capture are the whole program's. Compilers ask only whether there is
+    // one.
+    const nb::dict meta = nb::cast<nb::dict>(fx.attr("meta"));
+    if (node.type.is_tensor()) {
+      meta["example_value"] = nb::none();
+    } else if (meta.contains("example_value")) {
+      nb::del(meta["example_value"]);
+    }
+    return fx;
+  }
+
+  nb::object create(nb::object op, nb::object target, nb::object args, nb::object kwargs,
+                    nb::object name) {
+    nb::object fx = fx_graph_.attr("create_node")(op, target, args, kwargs, name);
+    keep_.insert(fx.ptr());
+    return fx;
+  }
+  nb::object create(const char* op, nb::object target, nb::object args, nb::object kwargs,
+                    nb::object name) {
+    return create(nb::cast(op), std::move(target), std::move(args), std::move(kwargs),
+                  std::move(name));
+  }
+
+  nb::object kept(int32_t origin) {
+    const nb::object& fx = program_.fx_nodes[static_cast<size_t>(origin)];
+    keep_.insert(fx.ptr());
+    return fx;
+  }
+
+  nb::object symbol_node(const std::string& symbol) {
+    const SymbolSource& source = source_of(program_, symbol);
+    if (source.dim < 0) return source.node;
+    return create("call_function", resolve_("torch.ops.aten.sym_size.int"),
+                  nb::make_tuple(source.node, source.dim), nb::dict(), nb::none());
+  }
+
+  nb::object write(const Arg& arg) {
+    switch (arg.kind) {
+      case Arg::Kind::kNone:
+        return nb::none();
+      case Arg::Kind::kValue:
+        return nodes_[static_cast<size_t>(arg.value)];
+      case Arg::Kind::kInt:
+        return nb::int_(arg.integer);
+      case Arg::Kind::kFloat:
+        return nb::float_(arg.number);
+      case Arg::Kind::kBool:
+        return nb::bool_(arg.integer != 0);
+      case Arg::Kind::kString:
+        return nb::cast(arg.text);
+      case Arg::Kind::kSize:
+        return sizes_.write(arg.size.substitute(rank_));
+      case Arg::Kind::kList:
+        return write_items(arg.items, false);
+      case Arg::Kind::kTuple:
+        return write_items(arg.items, true);
+      case Arg::Kind::kEllipsis:
+        return nb::borrow(Py_Ellipsis);
+      case Arg::Kind::kLiteral:
+        return literal(arg.text);
+      case Arg::Kind::kGraph:
+        return body(static_cast<size_t>(arg.integer));
+      case Arg::Kind::kSlice: {
+        PyObject* slice = PySlice_New(write(arg.items[0]).ptr(), write(arg.items[1]).ptr(),
+                                      write(arg.items[2]).ptr());
+        if (slice == nullptr) throw nb::python_error();
+        return nb::steal(slice);
+      }
+    }
+    throw InternalError("an argument of unknown kind");
+  }
+
+  nb::object write_items(const std::vector<Arg>& items, bool as_tuple) {
+    const auto size = static_cast<Py_ssize_t>(items.size());
+    nb::object result = nb::steal(as_tuple ? PyTuple_New(size) : PyList_New(size));
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyObject* item = write(items[static_cast<size_t>(i)]).release().ptr();
+      if (as_tuple) {
+        PyTuple_SET_ITEM(result.ptr(), i, item);
+      } else {
+        PyList_SET_ITEM(result.ptr(), i, item);
+      }
+    }
+    return result;
+  }
+
+  nb::object literal(const std::string& text) {
+    if (const auto known = program_.literals.find(text); known != program_.literals.end())
+      return known->second;
+    if (text == kGroupLiteral) return nb::cast(group_);
+    return resolve_(text);
+  }
+
+  // The get_attr node of a nested graph.
+  nb::object body(size_t index) {
+    const std::string& path = local_.subgraphs[index].first;
+    for (size_t i = 0; i < program_.fx_nodes.size(); ++i) {
+      if (program_.targets[i] != path ||
+          nb::cast<std::string>(program_.fx_nodes[i].attr("op")) != "get_attr")
+        continue;
+      nb::object fx = kept(static_cast<int32_t>(i));
+      if (moved_.insert(fx.ptr()).second) output_.attr("prepend")(fx);
+      return fx;
+    }
+    throw InternalError("a nested graph is not part of the captured program");
+  }
+
+  // Kept nodes read only kept nodes and stand behind all others, so backwards nothing erased is
+  // still used.
+  void erase_the_rest() {
+    for (auto fx = program_.fx_nodes.rbegin() + 1; fx != program_.fx_nodes.rend(); ++fx) {
+      if (keep_.contains(fx->ptr()) || nb::cast<std::string>(fx->attr("op")) == "placeholder")
+        continue;
+      fx_graph_.attr("erase_node")(*fx);
+    }
+  }
+
+  Program& program_;
+  const Graph& local_;
+  const std::string& group_;
+  nb::object fx_graph_;
+  nb::object resolve_;
+  nb::object output_;
+  std::map<std::string, Expr> rank_;
+  std::vector<nb::object> nodes_;  // by id in `local_`
+  std::set<PyObject*> keep_;
+  std::set<PyObject*> moved_;
+  SizeWriter<std::function<nb::object(const std::string&)>,
+             std::function<nb::object(const char*, const nb::object&, const nb::object&)>>
+      sizes_;
+};
+
+}  // namespace
+
+void export_module(Program& program, const Graph& local, int64_t rank, const std::string& group) {
+  Exporter(program, local, rank, group).run();
+}
+
+nb::object size_value(const Program& program, const Expr& size) {
+  const nb::object resolve = nb::module_::import_("autosp.fx").attr("resolve");
+  SizeWriter writer([&](const std::string& symbol) { return source_of(program, symbol).value; },
+                    [&](const char* function, const nb::object& a, const nb::object& b) {
+                      return nb::object(resolve(function)(a, b));
+                    });
+  return writer.write(size);
+}
+
+}  // namespace autosp::python

@@ -1,0 +1,381 @@
+// FX graph module -> Program.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "program.h"
+#include "source_line.h"
+#include "support/error.h"
+
+namespace autosp::python {
+
+namespace {
+
+// The Python side's facts (autosp/fx.py) and the types that the walk tests for.
+struct Python {
+  nb::module_ fx = nb::module_::import_("autosp.fx");
+  nb::module_ torch = nb::module_::import_("torch");
+  nb::object target_name = fx.attr("target_name");
+  nb::object input_facts = fx.attr("input_facts");
+  nb::object size_facts = fx.attr("size_facts");
+  nb::object literal_name = fx.attr("literal_name");
+  nb::object node = torch.attr("fx").attr("Node");
+  nb::object graph_module = torch.attr("fx").attr("GraphModule");
+  nb::object tensor = torch.attr("Tensor");
+  nb::object parameter = torch.attr("nn").attr("Parameter");
+  nb::object sym_int = torch.attr("SymInt");
+  nb::object sym_float = torch.attr("SymFloat");
+  nb::object sym_bool = torch.attr("SymBool");
+};
+
+bool has_type(nb::handle object, const nb::object& type) {
+  return Py_TYPE(object.ptr()) == reinterpret_cast<PyTypeObject*>(type.ptr());
+}
+bool is_instance(nb::handle object, const nb::object& type) {
+  const int result = PyObject_IsInstance(object.ptr(), type.ptr());
+  if (result < 0) throw nb::python_error();
+  return result == 1;
+}
+
+// "L['self']._modules['layers']._modules['0'].weight" as the user would write it:
+// "self.layers.0.weight". Keyword and positional arguments that a frame gathered get their own
+// names.
+std::string visible_name(std::string source, bool from_varargs, bool from_varkw,
+                         const std::vector<std::string>& parameters) {
+  const auto unquote = [](std::string_view text) {
+    return text.size() >= 2 && text.front() == '\'' ? text.substr(1, text.size() - 2) : text;
+  };
+  std::string result;
+  size_t at = 0;
+  int subscripts = 0;
+  while (at < source.size()) {
+    const size_t open = source.find('[', at);
+    const size_t close = open == std::string::npos ? open : source.find(']', open);
+    if (close == std::string::npos) break;
+    std::string_view before = std::string_view(source).substr(at, open - at);
+    const std::string_view key = std::string_view(source).substr(open + 1, close - open - 1);
+    ++subscripts;
+    if (subscripts == 1 && (before == "L" || before == "G")) {
+      result = unquote(key);
+    } else if (subscripts == 2 && before.empty() && from_varkw) {
+      result = unquote(key);
+    } else if (subscripts == 2 && before.empty() && from_varargs) {
+      const size_t index = std::strtoul(std::string(key).c_str(), nullptr, 10);
+      result =
+          index < parameters.size() ? parameters[index] : result + "[" + std::string(key) + "]";
+    } else {
+      bool member = false;
+      for (std::string_view table : {"._modules", "._parameters", "._buffers"}) {
+        if (!before.ends_with(table)) continue;
+        before.remove_suffix(table.size());
+        member = true;
+      }
+      result += before;
+      result += member ? "." : "[";
+      result += member ? unquote(key) : key;
+      if (!member) result += "]";
+    }
+    at = close + 1;
+  }
+  return result + source.substr(at);
+}
+
+class Importer {
+ public:
+  Importer(nb::object module, const ImportOptions& options)
+      : options_(options), program_(std::make_shared<Program>()) {
+    program_->module = std::move(module);
+  }
+
+  std::shared_ptr<Program> run() {
+    for (nb::handle node : program_->module.attr("graph").attr("nodes")) read(nb::borrow(node));
+    return program_;
+  }
+
+ private:
+  void read(nb::object fx) {
+    const size_t index = program_->fx_nodes.size();
+    program_->fx_nodes.push_back(fx);
+    program_->targets.emplace_back();
+    index_[fx.ptr()] = index;
+    values_.emplace_back();
+    here_ = fx;
+    const std::string op = nb::cast<std::string>(fx.attr("op"));
+    const nb::object meta = fx.attr("meta");
+    const nb::handle example = PyDict_GetItemString(meta.ptr(), "example_value");
+    if (op == "placeholder") {
+      read_placeholder(index, fx, example);
+    } else if (op == "get_attr") {
+      read_attribute(index, fx);
+    } else if (op == "output") {
+      read_output(nb::object(fx.attr("args"))[0]);
+    } else if (op == "call_function" || op == "call_method") {
+      read_call(index, fx, meta, example, op == "call_method");
+    } else {
+      throw Unsupported("the captured graph calls a submodule (" + op + " " +
+                        nb::cast<std::string>(nb::str(fx.attr("target"))) +
+                        "); capture it with Dynamo's default settings, which open modules");
+    }
+  }
+
+  void read_placeholder(size_t index, const nb::object& fx, nb::handle example) {
+    if (example.ptr() != nullptr && has_type(example, python_.sym_int)) {
+      const Expr size = read_size(example);
+      bind_symbol(size, SymbolSource{fx, -1, nb::borrow(example)});
+      values_[index] = Arg::size_of(size);
+      return;
+    }
+    Node node;
+    node.kind = NodeKind::kInput;
+    node.target = nb::cast<std::string>(nb::str(fx.attr("target")));
+    const nb::tuple facts = nb::cast<nb::tuple>(python_.input_facts(fx));
+    if (facts.size() != 0) {
+      const bool is_parameter = nb::cast<bool>(facts[1]);
+      const bool in_module = nb::cast<bool>(facts[2]);
+      const bool is_number = nb::cast<bool>(facts[3]);
+      node.target = visible_name(nb::cast<std::string>(facts[0]), nb::cast<bool>(facts[4]),
+                                 nb::cast<bool>(facts[5]), options_.parameters);
+      node.input = is_parameter ? InputKind::kParameter
+                   : is_number  ? InputKind::kConstant
+                   : in_module  ? InputKind::kBuffer
+                                : InputKind::kUser;
+    }
+    read_input(index, std::move(node), fx, example);
+    if (example.ptr() == nullptr || !program_->graph.nodes.back().type.is_tensor()) return;
+    const std::vector<Expr>& shape = program_->graph.nodes.back().type.shape;
+    const nb::object sizes = example.attr("shape");
+    for (size_t dim = 0; dim < shape.size(); ++dim) {
+      const nb::object size = sizes[dim];
+      if (has_type(size, python_.sym_int)) {
+        bind_symbol(shape[dim], SymbolSource{fx, static_cast<int>(dim), size});
+      }
+    }
+  }
+
+  void read_attribute(size_t index, const nb::object& fx) {
+    const std::string path = nb::cast<std::string>(nb::str(fx.attr("target")));
+    nb::object object = program_->module;
+    for (size_t start = 0; start <= path.size();) {
+      const size_t end = std::min(path.find('.', start), path.size());
+      object = object.attr(path.substr(start, end - start).c_str());
+      start = end + 1;
+    }
+    if (is_instance(object, python_.graph_module)) {
+      std::shared_ptr<Program> body = import_module(object, options_);
+      values_[index] = Arg::graph_of(static_cast<int64_t>(program_->subprograms.size()));
+      program_->graph.subgraphs.emplace_back(path, std::make_shared<Graph>(body->graph));
+      program_->subprograms.push_back(std::move(body));
+      program_->targets[index] = path;
+    } else if (is_instance(object, python_.tensor)) {
+      Node node;
+      node.kind = NodeKind::kInput;
+      node.target = path;
+      node.input =
+          is_instance(object, python_.parameter) ? InputKind::kParameter : InputKind::kConstant;
+      read_input(index, std::move(node), fx, object);
+    } else {
+      values_[index] = literal(object);
+    }
+  }
+
+  void read_input(size_t index, Node node, const nb::object& fx, nb::handle example) {
+    node.type = example.ptr() == nullptr ? Type::other() : read_type(example);
+    node.requires_grad = node.type.is_tensor() && nb::cast<bool>(example.attr("requires_grad"));
+    append(index, std::move(node), fx);
+  }
+
+  void read_call(size_t index, const nb::object& fx, const nb::object& meta, nb::handle example,
+                 bool method) {
+    const nb::object target = fx.attr("target");
+    std::string name;
+    if (method) {
+      name = "Tensor." + nb::cast<std::string>(target);
+    } else if (const auto known = target_names_.find(target.ptr()); known != target_names_.end()) {
+      name = known->second;
+    } else {
+      name = nb::cast<std::string>(python_.target_name(target));
+      target_names_[target.ptr()] = name;
+    }
+    program_->targets[index] = name;
+    if (example.ptr() != nullptr) {
+      if (has_type(example, python_.sym_int)) {
+        values_[index] = Arg::size_of(read_size(example));
+        return;
+      }
+      // A number that Dynamo traced as symbolic and has since fixed with a guard.
+      if (has_type(example, python_.sym_float)) {
+        const nb::object expr = example.attr("node").attr("expr");
+        if (nb::cast<bool>(expr.attr("is_number"))) {
+          values_[index] = Arg::float_of(PyFloat_AsDouble(nb::float_(expr).ptr()));
+          return;
+        }
+      }
+    }
+    Node node;
+    node.target = std::move(name);
+    node.type = example.ptr() == nullptr ? Type() : read_type(example);
+    const nb::handle trace = PyDict_GetItemString(meta.ptr(), "stack_trace");
+    if (trace.ptr() != nullptr && PyUnicode_Check(trace.ptr())) node.source = read_source(trace);
+    source_ = node.source;
+    for (nb::handle arg : nb::object(fx.attr("args"))) node.args.push_back(read_arg(arg));
+    const nb::dict kwargs = nb::cast<nb::dict>(fx.attr("kwargs"));
+    for (auto [key, value] : kwargs) {
+      node.kwargs.emplace_back(nb::cast<std::string>(key), read_arg(value));
+    }
+    append(index, std::move(node), fx);
+  }
+
+  void read_output(const nb::object& result) {
+    program_->returns_tuple = PyTuple_Check(result.ptr()) || PyList_Check(result.ptr());
+    if (!program_->returns_tuple) {
+      program_->graph.outputs.push_back(read_arg(result));
+      return;
+    }
+    for (nb::handle value : result) program_->graph.outputs.push_back(read_arg(value));
+  }
+
+  void append(size_t index, Node node, const nb::object& fx) {
+    node.id = program_->graph.size();
+    node.name = nb::cast<std::string>(fx.attr("name"));
+    node.origin = static_cast<int32_t>(index);
+    values_[index] = Arg::of(node.id);
+    program_->graph.nodes.push_back(std::move(node));
+  }
+
+  Arg read_arg(nb::handle value) {
+    PyObject* object = value.ptr();
+    if (value.is_none()) return Arg::none();
+    if (has_type(value, python_.node)) {
+      const auto found = index_.find(object);
+      ensure(found != index_.end(), "an FX node is used before it is defined");
+      return *values_[found->second];
+    }
+    if (PyBool_Check(object)) return Arg::bool_of(object == Py_True);
+    if (PyLong_Check(object)) return Arg::integer_of(nb::cast<int64_t>(value));
+    if (PyFloat_Check(object)) return Arg::float_of(PyFloat_AsDouble(object));
+    if (PyUnicode_Check(object)) return Arg::string_of(nb::cast<std::string>(value));
+    if (has_type(value, python_.sym_int)) return Arg::size_of(read_size(value));
+    if (PyTuple_Check(object)) return Arg::tuple_of(read_args(value));
+    if (PyList_Check(object)) return Arg::list_of(read_args(value));
+    if (PySlice_Check(object)) {
+      return Arg::slice_of(read_arg(value.attr("start")), read_arg(value.attr("stop")),
+                           read_arg(value.attr("step")));
+    }
+    if (object == Py_Ellipsis) return Arg::ellipsis();
+    if (PyDict_Check(object)) {
+      throw Unsupported(where() +
+                        "an operator takes a dictionary of values, which is not supported");
+    }
+    return literal(value);
+  }
+
+  std::vector<Arg> read_args(nb::handle sequence) {
+    std::vector<Arg> result;
+    for (nb::handle item : sequence) result.push_back(read_arg(item));
+    return result;
+  }
+
+  // Equal text means an equal object: a second object with the same text gets a number.
+  Arg literal(nb::handle object) {
+    const std::string name = nb::cast<std::string>(python_.literal_name(object));
+    std::string text = name;
+    for (int copy = 2;; ++copy) {
+      const auto [entry, is_new] = program_->literals.try_emplace(text, nb::borrow(object));
+      if (is_new || entry->second.is(object) || entry->second.equal(object))
+        return Arg::literal_of(text);
+      text = name + " #" + std::to_string(copy);
+    }
+  }
+
+  Type read_type(nb::handle value) {
+    PyObject* object = value.ptr();
+    if (value.is_none()) return Type();
+    if (is_instance(value, python_.tensor)) {
+      std::vector<Expr> shape;
+      for (nb::handle size : nb::object(value.attr("shape"))) shape.push_back(read_size(size));
+      return Type::tensor(read_dtype(value.attr("dtype")), std::move(shape));
+    }
+    if (PyTuple_Check(object) || PyList_Check(object)) {
+      std::vector<Type> elements;
+      for (nb::handle element : value) elements.push_back(read_type(element));
+      return Type::tuple(std::move(elements));
+    }
+    if (has_type(value, python_.sym_int)) return Type::of_size(read_size(value));
+    if (has_type(value, python_.sym_float) || has_type(value, python_.sym_bool))
+      return Type::scalar();
+    return Type::other();
+  }
+
+  DType read_dtype(const nb::object& dtype) {
+    const auto found = dtypes_.find(dtype.ptr());
+    if (found != dtypes_.end()) return found->second;
+    return dtypes_[dtype.ptr()] = parse_dtype(nb::cast<std::string>(nb::str(dtype)));
+  }
+
+  // An int or a SymInt. Sympy objects are read once each: their text is slow to make.
+  Expr read_size(nb::handle size) {
+    if (PyLong_Check(size.ptr())) return Expr(nb::cast<int64_t>(size));
+    const nb::object expr = size.attr("node").attr("expr");
+    if (const auto found = sizes_.find(expr.ptr()); found != sizes_.end())
+      return found->second.second;
+    const nb::tuple facts = nb::cast<nb::tuple>(python_.size_facts(size));
+    const std::string text = nb::cast<std::string>(facts[0]);
+    for (auto [symbol, hint] : nb::cast<nb::dict>(facts[1])) {
+      if (hint.is_none()) {
+        throw Unsupported(
+            where() + "the size " + text +
+            " depends on data, so no rank can know its part of it before the program runs");
+      }
+      program_->graph.hints[nb::cast<std::string>(symbol)] = nb::cast<int64_t>(hint);
+    }
+    try {
+      return sizes_.emplace(expr.ptr(), std::pair(expr, Expr::parse(text))).first->second.second;
+    } catch (const std::invalid_argument& error) {
+      throw Unsupported(where() +
+                        "a size is computed in a way that is not supported: " + error.what());
+    }
+  }
+
+  void bind_symbol(const Expr& size, SymbolSource source) {
+    const std::vector<std::string> names = size.symbols();
+    if (names.size() != 1 || size != Expr::symbol(names[0])) return;
+    const auto [entry, is_new] = program_->symbols.try_emplace(names[0], source);
+    if (!is_new && entry->second.dim >= 0 && source.dim < 0) entry->second = std::move(source);
+  }
+
+  const std::string& read_source(nb::handle trace) {
+    const auto found = sources_.find(trace.ptr());
+    if (found != sources_.end()) return found->second;
+    return sources_[trace.ptr()] =
+               source_line(nb::cast<std::string_view>(trace), options_.torch_root);
+  }
+
+  std::string where() const {
+    const std::string name = nb::cast<std::string>(here_.attr("name"));
+    return (source_.empty() ? "at value " + name : "at " + source_) + ": ";
+  }
+
+  const ImportOptions& options_;
+  Python python_;
+  std::shared_ptr<Program> program_;
+  std::vector<std::optional<Arg>> values_;       // what a use of each FX node reads as
+  std::unordered_map<PyObject*, size_t> index_;  // FX node -> its position
+  std::unordered_map<PyObject*, std::string> target_names_;
+  std::unordered_map<PyObject*, DType> dtypes_;
+  std::unordered_map<PyObject*, std::pair<nb::object, Expr>> sizes_;
+  std::unordered_map<PyObject*, std::string> sources_;
+  nb::object here_;     // the FX node being read, for messages
+  std::string source_;  // its source line
+};
+
+}  // namespace
+
+std::shared_ptr<Program> import_module(nb::object graph_module, const ImportOptions& options) {
+  return Importer(std::move(graph_module), options).run();
+}
+
+}  // namespace autosp::python
