@@ -20,6 +20,6 @@ namespace autosp {
 
 // `outputs`: what each output must be. Throws InternalError naming the operator, its source line, the operand and
 // the two placements that clash.
-void check_placements(const Graph& graph, int ranks, const std::vector<Placement>& outputs);
+void check_placements(const Graph& graph, const std::vector<Placement>& outputs);
 
 }  // namespace autosp

@@ -103,14 +103,14 @@ class Local : public LocalForm {
   }
 
   std::vector<Expr> local_shape(int result) const override {
-    return e_.layout_.shape(element_type(node_.type, result).shape, e_.axes_.leaves(node_.id, result),
+    return e_.layout_.shape(element_type(node_.type, result).shape, e_.axes_.value_leaves(node_.id, result),
                             e_.placements_.produced(node_.id, result));
   }
 
   std::vector<Expr> local_operand_shape(std::string_view parameter) const override {
     const Operand& operand = operand_of(parameter);
     return e_.layout_.shape(element_type(e_.old_.node(operand.value).type, operand.element).shape,
-                            e_.axes_.leaves(operand.value, operand.element), e_.placements_.needed(node_.id, operand));
+                            e_.axes_.value_leaves(operand.value, operand.element), e_.placements_.needed(node_.id, operand));
   }
 
   NodeId emit(std::string target, std::vector<Arg> args, Kwargs kwargs, Type type) override {
@@ -145,7 +145,7 @@ class Local : public LocalForm {
     const FactorId factor = e_.axes_.leaf_factor(node_.id, leaf_);
     if (!placement.is_sharded() || e_.layout_.is_exact(factor)) return local_value;
     const Type global = element_type(e_.old_.node(operand.value).type, operand.element);
-    const std::vector<FactorList> leaves = e_.axes_.leaves(operand.value, operand.element);
+    const std::vector<FactorList> leaves = e_.axes_.value_leaves(operand.value, operand.element);
     std::vector<int> dims;
     const std::vector<Expr> isolated = e_.layout_.isolated(global.shape, leaves, placement, {placement.where}, &dims);
     const std::vector<Expr> whole = e_.layout_.isolated(global.shape, leaves, Placement::replicated(), {placement.where}, &dims);
@@ -224,7 +224,7 @@ void Elaborator::check_lengths() {
     for (const Node& node : old_.nodes) {
       if (node.kind != NodeKind::kInput || node.input != InputKind::kUser) continue;
       for (const Occurrence& occurrence : axes_.token_occurrences(node.id, 0)) {
-        if (axes_.leaves(node.id, 0)[occurrence.dim][occurrence.position] == axis) {
+        if (axes_.value_leaves(node.id, 0)[occurrence.dim][occurrence.position] == axis) {
           input = "dimension " + std::to_string(occurrence.dim) + " of the input " + node.target;
         }
       }
@@ -330,7 +330,7 @@ void Elaborator::emit_tuple_element(const Node& node, const Operand& tuple) {
   const Placement from = placements_.produced(tuple.value, tuple.element);
   const Type& global = element_type(old_.node(tuple.value).type, tuple.element);
   Type type = global;
-  if (type.is_tensor()) type.shape = layout_.shape(global.shape, axes_.leaves(tuple.value, tuple.element), from);
+  if (type.is_tensor()) type.shape = layout_.shape(global.shape, axes_.value_leaves(tuple.value, tuple.element), from);
   const NodeId id =
       builder_.call(node.target, {Arg::of(base_[tuple.value]), node.args.at(1)}, std::move(type), &node);
   builder_.graph().node(id).origin = node.origin;
@@ -359,7 +359,7 @@ NodeId Elaborator::convert(NodeId local, NodeId value, int element, const Placem
                            const Node& near) {
   using Kind = Placement::Kind;
   const Type global = element_type(old_.node(value).type, element);
-  const std::vector<FactorList> leaves = axes_.leaves(value, element);
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
   const bool differentiable = axes_.facts(value).differentiable;
   if (from.kind == Kind::kReplicated && to.kind == Kind::kVarying) {
     if (!differentiable) return local;
@@ -407,7 +407,7 @@ std::vector<Arg> Elaborator::exchange_arguments(const std::vector<Arg>& values, 
 NodeId Elaborator::exchange_between(NodeId local, NodeId value, int element, const Placement& from,
                                     const Placement& to, const Node& near) {
   const Type global = element_type(old_.node(value).type, element);
-  const std::vector<FactorList> leaves = axes_.leaves(value, element);
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
   std::vector<int> dims;
   const std::vector<Occurrence> places{from.where, to.where};
   const std::vector<Expr> before = layout_.isolated(global.shape, leaves, from, places, &dims);
@@ -458,7 +458,7 @@ void Elaborator::exchange_region_inputs(int region, const Node& near) {
   bool exact = true;
   for (const Input& input : inputs) {
     const Type& global = old_.node(input.value).type;
-    const std::vector<FactorList> leaves = axes_.leaves(input.value, 0);
+    const std::vector<FactorList> leaves = axes_.value_leaves(input.value, 0);
     const std::vector<Occurrence> places{input.from.where, input.to.where};
     std::vector<int> dims;
     const std::vector<Expr> before = layout_.isolated(global.shape, leaves, input.from, places, &dims);
@@ -479,7 +479,7 @@ void Elaborator::exchange_region_inputs(int region, const Node& near) {
                                       types[i], &near);
     const Type& global = old_.node(input.value).type;
     const auto key = std::make_tuple(input.value, static_cast<int>(input.to.kind), input.to.where.dim, input.to.where.position);
-    variants_[key] = reshape(item, layout_.shape(global.shape, axes_.leaves(input.value, 0), input.to), near);
+    variants_[key] = reshape(item, layout_.shape(global.shape, axes_.value_leaves(input.value, 0), input.to), near);
   }
 }
 
@@ -516,7 +516,7 @@ Arg Elaborator::emit_output(const Arg& output, OutputInfo& info) {
   const Placement have = settled(output.value);
   out.value = base_[output.value];
   if (have.is_sharded()) {
-    const std::vector<FactorList> leaves = axes_.leaves(output.value, 0);
+    const std::vector<FactorList> leaves = axes_.value_leaves(output.value, 0);
     const FactorId leaf = leaves[have.where.dim][have.where.position];
     const bool alone = leaves[have.where.dim].size() == 1 && layout_.is_exact(leaf) && axes_.is_token(leaf);
     if (options_.outputs == "local" || (options_.outputs == "auto" && alone)) {

@@ -36,7 +36,7 @@ class ScorePattern {
     const Application& rule = axes_.application(softmax_);
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
       if (rule.letters[letter].kind != LetterKind::kWhole || count_operands(rule, letter) == 0) continue;
-      const FactorList leaves = axes_.leaves(softmax_, letter);
+      const FactorList leaves = axes_.letter_leaves(softmax_, letter);
       if (leaves.size() == 1) axis_ = leaves[0];
     }
     if (axis_ < 0) return {};
@@ -53,7 +53,7 @@ class ScorePattern {
 
  private:
   bool has_axis(NodeId value) const {
-    for (const FactorList& dim : axes_.leaves(value, 0)) {
+    for (const FactorList& dim : axes_.value_leaves(value, 0)) {
       if (std::find(dim.begin(), dim.end(), axis_) != dim.end()) return true;
     }
     return false;
@@ -62,7 +62,7 @@ class ScorePattern {
   LetterId axis_letter(NodeId node, bool summed) const {
     const Application& rule = axes_.application(node);
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-      const FactorList leaves = axes_.leaves(node, letter);
+      const FactorList leaves = axes_.letter_leaves(node, letter);
       if (leaves.size() != 1 || leaves[0] != axis_) continue;
       if (summed ? rule.letters[letter].kind == LetterKind::kSum
                  : in_results(rule, letter) && count_operands(rule, letter) == 1) {
@@ -120,7 +120,7 @@ class ScorePattern {
           return contains(operand.letters, letter) && contains(operand.letters, key);
         });
         if (with_key) continue;
-        if (axes_.leaves(node, letter) == FactorList{axis_}) return letter;
+        if (axes_.letter_leaves(node, letter) == FactorList{axis_}) return letter;
         best = letter;
       }
     }
@@ -170,7 +170,7 @@ std::vector<FactorId> all_leaves(const Axes& axes, NodeId node, const TensorLett
   std::vector<FactorId> out;
   for (const DimLetters& dim : letters) {
     for (LetterId letter : dim) {
-      const FactorList leaves = axes.leaves(node, letter);
+      const FactorList leaves = axes.letter_leaves(node, letter);
       out.insert(out.end(), leaves.begin(), leaves.end());
     }
   }
@@ -305,7 +305,7 @@ LetterLeaf head_letter(const Axes& axes, const AttentionRegion& region, NodeId n
   std::optional<LetterLeaf> found;
   bool several = false;
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    const FactorList leaves = axes.leaves(node, letter);
+    const FactorList leaves = axes.letter_leaves(node, letter);
     for (size_t position = 0; position < leaves.size(); ++position) {
       if (leaves[position] != region.head || rule.letters[letter].kind != LetterKind::kPass) continue;
       several |= found.has_value();

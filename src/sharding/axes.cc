@@ -127,11 +127,11 @@ void Axes::name_input_dims(const std::map<std::string, int>& seq_dims) {
       throw Unsupported("seq_dims gives dimension " + std::to_string(dim) + " of the input '" + name + "', which has " +
                         std::to_string(rank) + " dimensions");
     }
-    for (FactorId leaf : leaves(found->id, 0)[index]) tokens_.push_back(leaf);
+    for (FactorId leaf : value_leaves(found->id, 0)[index]) tokens_.push_back(leaf);
   }
 }
 
-std::vector<FactorList> Axes::leaves(NodeId value, int element) const {
+std::vector<FactorList> Axes::value_leaves(NodeId value, int element) const {
   std::vector<FactorList> out;
   if (element >= static_cast<int>(value_factors_[value].size())) return out;
   for (const FactorList& dim : value_factors_[value][element]) out.push_back(factors_.leaves(dim));
@@ -139,7 +139,7 @@ std::vector<FactorList> Axes::leaves(NodeId value, int element) const {
 }
 
 FactorId Axes::leaf_factor(NodeId node, LetterLeaf leaf) const {
-  const FactorList list = leaves(node, leaf.letter);
+  const FactorList list = letter_leaves(node, leaf.letter);
   ensure(leaf.position < static_cast<int>(list.size()), "a letter has fewer leaves than asked for");
   return list[leaf.position];
 }
@@ -153,7 +153,7 @@ std::optional<Occurrence> Axes::find(NodeId node, const TensorLetters& letters, 
         if (found) return std::nullopt;
         found = Occurrence{static_cast<int>(dim), position + leaf.position};
       }
-      position += static_cast<int>(leaves(node, letter).size());
+      position += static_cast<int>(letter_leaves(node, letter).size());
     }
   }
   return found;
@@ -163,7 +163,7 @@ std::optional<LetterLeaf> Axes::letter_at(NodeId node, const TensorLetters& lett
   if (where.dim < 0 || where.dim >= static_cast<int>(letters.size())) return std::nullopt;
   int position = 0;
   for (LetterId letter : letters[where.dim]) {
-    const auto count = static_cast<int>(leaves(node, letter).size());
+    const auto count = static_cast<int>(letter_leaves(node, letter).size());
     if (where.position < position + count) return LetterLeaf{letter, where.position - position};
     position += count;
   }
@@ -173,14 +173,14 @@ std::optional<LetterLeaf> Axes::letter_at(NodeId node, const TensorLetters& lett
 bool Axes::aligned(NodeId node, const Operand& operand, int dim) const {
   FactorList letters;
   for (LetterId letter : operand.letters[dim]) {
-    const FactorList list = leaves(node, letter);
+    const FactorList list = letter_leaves(node, letter);
     letters.insert(letters.end(), list.begin(), list.end());
   }
   return letters == factors_.leaves(value_factors_[operand.value][operand.element][dim]);
 }
 
 void Axes::add_token_letter(NodeId node, LetterId letter) {
-  for (FactorId leaf : leaves(node, letter)) {
+  for (FactorId leaf : letter_leaves(node, letter)) {
     if (std::find(tokens_.begin(), tokens_.end(), leaf) == tokens_.end()) tokens_.push_back(leaf);
   }
 }
@@ -207,7 +207,7 @@ FactorId Axes::shard_base(FactorId leaf) const {
 
 std::vector<Occurrence> Axes::token_occurrences(NodeId value, int element) const {
   std::vector<Occurrence> out;
-  const std::vector<FactorList> dims = leaves(value, element);
+  const std::vector<FactorList> dims = value_leaves(value, element);
   for (size_t dim = 0; dim < dims.size(); ++dim) {
     for (size_t position = 0; position < dims[dim].size(); ++position) {
       if (is_token(dims[dim][position])) out.push_back({static_cast<int>(dim), static_cast<int>(position)});

@@ -61,8 +61,8 @@ class Axes {
   const ValueFacts& facts(NodeId node) const { return facts_[node]; }
 
   // Leaves of each dimension of a value (element 0 for tensors), of a letter, of one dimension of letters.
-  std::vector<FactorList> leaves(NodeId value, int element) const;
-  FactorList leaves(NodeId node, LetterId letter) const { return factors_.leaves(letter_factors_[node][letter]); }
+  std::vector<FactorList> value_leaves(NodeId value, int element) const;
+  FactorList letter_leaves(NodeId node, LetterId letter) const { return factors_.leaves(letter_factors_[node][letter]); }
   // Where a leaf of a letter stands in tensor letters; nullopt when absent, or when it stands twice (a
   // diagonal has no single place to cut).
   std::optional<Occurrence> find(NodeId node, const TensorLetters& letters, LetterLeaf leaf) const;

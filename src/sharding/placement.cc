@@ -19,7 +19,7 @@ std::string letter_list(const Axes& axes, NodeId node) {
   const Application& rule = axes.application(node);
   std::string out;
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    const FactorList leaves = axes.leaves(node, letter);
+    const FactorList leaves = axes.letter_leaves(node, letter);
     if (std::any_of(leaves.begin(), leaves.end(), [&](FactorId leaf) { return axes.is_token(leaf); })) {
       out += (out.empty() ? "" : ", ") + std::string(letter_kind_name(rule.letters[letter].kind));
     }
@@ -109,7 +109,7 @@ std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
     if (rule.letters[letter].kind == LetterKind::kSum) append(letter);
   }
   for (LetterId letter : order) {
-    const FactorList leaves = axes_.leaves(node, letter);
+    const FactorList leaves = axes_.letter_leaves(node, letter);
     for (int position = 0; position < static_cast<int>(leaves.size()); ++position) {
       if (axes_.is_token(leaves[position]) && can_shard(node, {letter, position})) return LetterLeaf{letter, position};
     }
