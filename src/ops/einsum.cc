@@ -13,11 +13,7 @@ namespace autosp {
 namespace {
 
 size_t rank(const Call& call, std::string_view parameter) {
-  const Type* type = call.tensor(parameter);
-  if (type == nullptr)
-    throw Unsupported(call.where() + ": the argument '" + std::string(parameter) +
-                      "' must be a tensor");
-  return type->shape.size();
+  return tensor_type(call, parameter).shape.size();
 }
 
 Application linear(const Call& call) {

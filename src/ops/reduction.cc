@@ -2,25 +2,11 @@
 //
 //   sum   [B, S, D] over S   (b)(s)(d) -> (b)(d)  sum s      each rank sums its rows: a partial sum
 //   mean                     the same sum, reduced, divided by the global number of rows
-#include <algorithm>
-#include <numeric>
-
 #include "ops/op.h"
 #include "ops/rule_line.h"
-#include "support/error.h"
 
 namespace autosp {
 namespace {
-
-const Type& operand(const Call& call, std::string_view parameter) {
-  const Type* type = call.tensor(parameter);
-  if (type == nullptr)
-    throw Unsupported(call.where() + ": the argument '" + std::string(parameter) +
-                      "' must be a tensor");
-  return *type;
-}
-
-int64_t rank_of(const Type& type) { return static_cast<int64_t>(type.shape.size()); }
 
 // The operand's letters, `dims` of the given kind and, in the results, gone or (keepdim) of size 1.
 Application reduce(const Call& call, const std::vector<int64_t>& dims, LetterKind kind) {
@@ -40,12 +26,20 @@ Application reduce(const Call& call, const std::vector<int64_t>& dims, LetterKin
 }
 
 std::vector<int64_t> reduced_dims(const Call& call) {
-  return dims_or_all(call, "dim", rank_of(operand(call, "input")));
+  return dims_or_all(call, "dim", rank_of(tensor_type(call, "input")));
 }
 
 Application sum(const Call& call) { return reduce(call, reduced_dims(call), LetterKind::kSum); }
 Application extreme(const Call& call) { return reduce(call, reduced_dims(call), LetterKind::kMax); }
 Application whole(const Call& call) { return reduce(call, reduced_dims(call), LetterKind::kWhole); }
+
+// `x.var(False)` means the first flag, not dimension 0.
+Application variance(const Call& call) {
+  const Arg* dim = call.find("dim");
+  if (dim == nullptr || dim->kind != Arg::Kind::kBool) return whole(call);
+  return reduce(call, dims_or_all(call, "", rank_of(tensor_type(call, "input"))),
+                LetterKind::kWhole);
+}
 
 // max and min are three operators: of all elements, along a dimension with positions, and of two
 // tensors.
@@ -94,7 +88,7 @@ LocalResult localize_mean(LocalForm& form) {
   const Type& type = call.result();
   if (!sums_along_shards(form))
     return {form.emit_same(Type::tensor(type.dtype, form.local_shape())), false};
-  const Type& input = operand(call, "input");
+  const Type& input = tensor_type(call, "input");
   Expr count = 1;
   for (const int64_t dim : reduced_dims(call)) count *= input.shape[static_cast<size_t>(dim)];
   const DType dtype = is_half(type.dtype) ? DType::kFloat32 : type.dtype;
@@ -163,7 +157,7 @@ std::span<const OpDef> reduction_ops() {
                    "torch.std_mean"},
        .signature = "input, dim=None, unbiased=True, keepdim=False, correction=None",
        .rule = "… x … -> … …  whole x",
-       .apply = whole},
+       .apply = variance},
       {.name = "logsumexp",
        .targets = {"torch.logsumexp", "Tensor.logsumexp", "torch.special.logsumexp",
                    "torch._C._special.special_logsumexp"},
@@ -182,9 +176,13 @@ std::span<const OpDef> reduction_ops() {
        .rule = "… x … -> … …  whole x",
        .apply = whole},
       {.name = "median",
-       .targets = {"torch.median", "Tensor.median", "torch.nanmedian", "Tensor.nanmedian",
-                   "torch.mode", "Tensor.mode"},
+       .targets = {"torch.median", "Tensor.median", "torch.nanmedian", "Tensor.nanmedian"},
        .signature = "input, dim=None, keepdim=False",
+       .rule = "… x … -> … …  whole x",
+       .apply = whole},
+      {.name = "mode",
+       .targets = {"torch.mode", "Tensor.mode"},
+       .signature = "input, dim=-1, keepdim=False",
        .rule = "… x … -> … …  whole x",
        .apply = whole},
   };

@@ -36,7 +36,8 @@ struct Line {
 };
 
 LetterKind parse_kind(std::string_view name) {
-  if (name == "gather") return LetterKind::kWhole;  // a table that is indexed: any row may be asked for
+  if (name == "gather")
+    return LetterKind::kWhole;  // a table that is indexed: any row may be asked for
   for (const LetterKind kind :
        {LetterKind::kSum, LetterKind::kMax, LetterKind::kWhole, LetterKind::kAttend,
         LetterKind::kIndex, LetterKind::kScan, LetterKind::kWindow}) {
@@ -192,6 +193,12 @@ Application interpret_rule(std::string_view line, const Call& call) {
   return Binding(parsed, call, line).run();
 }
 
+const Type& tensor_type(const Call& call, std::string_view parameter) {
+  if (const Type* type = call.tensor(parameter)) return *type;
+  throw Unsupported(call.where() + ": the argument '" + std::string(parameter) +
+                    "' must be a tensor");
+}
+
 std::vector<NodeId> tensor_arguments(const Call& call) {
   std::vector<NodeId> values;
   for (const auto& [name, arg] : call.bound()) {
@@ -238,12 +245,9 @@ Application pointwise_application(const Call& call,
 
 Application along(const Call& call, std::string_view parameter, const std::vector<int64_t>& dims,
                   LetterKind kind) {
-  const Type* type = call.tensor(parameter);
-  if (type == nullptr)
-    throw Unsupported(call.where() + ": the argument '" + std::string(parameter) +
-                      "' must be a tensor");
+  const Type& type = tensor_type(call, parameter);
   Application application;
-  TensorLetters letters = fresh_letters(application, *type, "d");
+  TensorLetters letters = fresh_letters(application, type, "d");
   for (const int64_t dim : dims) {
     for (const LetterId letter : letters[static_cast<size_t>(dim)]) {
       application.letters[static_cast<size_t>(letter)].kind = kind;

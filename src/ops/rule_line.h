@@ -6,9 +6,9 @@
 //
 // Operands, `->`, results, two spaces, kinds ("sum i", "whole u v", separated by commas). Each
 // operand is the letters of its dimensions; `…` stands for any number of leading dimensions,
-// aligned at their end and broadcast as torch does. A letter that no kind names is pass, "gather" is
-// another word for whole. A
-// dimension of size 1 has no letters, so one that is stretched joins nothing.
+// aligned at their end and broadcast as torch does. A letter that no kind names is pass, "gather"
+// is another word for whole. A dimension of size 1 has no letters, so one that is stretched joins
+// nothing.
 #pragma once
 
 #include <initializer_list>
@@ -22,6 +22,10 @@ namespace autosp {
 // or no tensors skipped; the last pattern serves all further tensors. Throws Unsupported when the
 // shapes do not fit the line.
 Application interpret_rule(std::string_view line, const Call& call);
+
+// The type of an argument that must be a tensor; Unsupported when it is none.
+const Type& tensor_type(const Call& call, std::string_view parameter);
+inline int64_t rank_of(const Type& tensor) { return static_cast<int64_t>(tensor.shape.size()); }
 
 // The tensors that a call reads, in the signature's order, lists opened. `element` is 0.
 std::vector<NodeId> tensor_arguments(const Call& call);
