@@ -14,9 +14,9 @@ A test is a file test/**/*.test. A line `// -----` splits it into independent ca
 
 and runs `autosp-opt <RUN arguments> -` with the case on standard input (the directives blanked, so
 that line numbers in messages are those of the case). A case without RUN takes the RUN of the case
-before it. With an ERROR line the run must fail, without one it must succeed. Blanks match any number
-of blanks. `{{...}}` is a regular expression; `[[NAME:regex]]` also remembers what matched and
-`[[NAME]]` asks for the same text again (NAME in capitals).
+before it. With an ERROR line the run must fail, without one it must succeed. Blanks match any
+number of blanks. `{{...}}` is a regular expression; `[[NAME:regex]]` also remembers what matched
+and `[[NAME]]` asks for the same text again (NAME in capitals).
 
 Prints each failure (file and line of the expectation, the output) and the counts.
 """
