@@ -114,6 +114,12 @@ struct Expr::Node {
   std::int32_t depth;
 };
 
+const std::vector<Term>& Expr::Algebra::terms(const Expr& e, std::vector<Term>& storage) {
+  if (e.node_) return e.node_->terms;
+  if (e.constant_ != 0) storage.push_back({e.constant_, {}});
+  return storage;
+}
+
 Expr Expr::Algebra::from_terms(std::vector<Term> terms) {
   if (terms.empty()) return 0;
   if (terms.size() == 1 && terms[0].factors.empty()) return terms[0].coefficient;
@@ -155,23 +161,26 @@ Expr Expr::Algebra::from_term(std::int64_t coefficient, Factors factors) {
 
 Expr Expr::Algebra::add_scaled(const Expr& a, std::int64_t scale, const Factors& monomial,
                                const Expr& b) {
-  const std::vector<Term> left = a.terms();
-  std::vector<Term> right = b.terms();
-  for (Term& t : right) {
-    if (!monomial.empty()) t.factors = multiply_monomials(t.factors, monomial);
+  std::vector<Term> left_storage, right_storage;
+  const std::vector<Term>& left = terms(a, left_storage);
+  const std::vector<Term>& right = terms(b, right_storage);
+  std::vector<Factors> products;  // right's monomials, where they change
+  if (!monomial.empty()) {
+    for (const Term& t : right) products.push_back(multiply_monomials(t.factors, monomial));
   }
   std::vector<Term> result;
   result.reserve(left.size() + right.size());
-  auto i = left.begin();
-  auto j = right.begin();
-  while (i != left.end() || j != right.end()) {
-    const int c = i == left.end()    ? -1
-                  : j == right.end() ? 1
-                                     : compare_monomials(i->factors, j->factors);
-    const Factors& factors = c >= 0 ? i->factors : j->factors;
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < left.size() || j < right.size()) {
+    const Factors* const x = i < left.size() ? &left[i].factors : nullptr;
+    const Factors* const y = j == right.size()  ? nullptr
+                             : monomial.empty() ? &right[j].factors
+                                                : &products[j];
+    const int c = !x ? -1 : !y ? 1 : compare_monomials(*x, *y);
     const std::int64_t coefficient =
-        multiply_add(c >= 0 ? i->coefficient : 0, scale, c <= 0 ? j->coefficient : 0);
-    if (coefficient != 0) result.push_back({coefficient, factors});
+        multiply_add(c >= 0 ? left[i].coefficient : 0, scale, c <= 0 ? right[j].coefficient : 0);
+    if (coefficient != 0) result.push_back({coefficient, c >= 0 ? *x : *y});
     if (c >= 0) ++i;
     if (c <= 0) ++j;
   }
@@ -246,8 +255,9 @@ std::vector<std::string> Expr::symbols() const {
 int compare(const Expr& a, const Expr& b) {
   if (!a.node_ && !b.node_) return compare_int(a.constant_, b.constant_);
   if (a.node_ == b.node_) return 0;
-  const std::vector<Term> left = a.terms();
-  const std::vector<Term> right = b.terms();
+  std::vector<Term> left_storage, right_storage;
+  const std::vector<Term>& left = Expr::Algebra::terms(a, left_storage);
+  const std::vector<Term>& right = Expr::Algebra::terms(b, right_storage);
   for (std::size_t i = 0; i < left.size() && i < right.size(); ++i) {
     if (const int c = compare_monomials(left[i].factors, right[i].factors)) return c;
     if (const int c = compare_int(left[i].coefficient, right[i].coefficient)) return c;
@@ -275,11 +285,13 @@ Expr operator-(const Expr& a, const Expr& b) {
 
 Expr operator*(const Expr& a, const Expr& b) {
   if (!a.node_ && !b.node_) return multiply(a.constant_, b.constant_);
-  const bool a_shorter = a.terms().size() < b.terms().size();
-  const Expr& longer = a_shorter ? b : a;
+  std::vector<Term> a_storage, b_storage;
+  const std::vector<Term>& a_terms = Expr::Algebra::terms(a, a_storage);
+  const std::vector<Term>& b_terms = Expr::Algebra::terms(b, b_storage);
+  const bool a_is_shorter = a_terms.size() < b_terms.size();
   Expr sum;
-  for (const Term& t : (a_shorter ? a : b).terms()) {
-    sum = Expr::Algebra::add_scaled(sum, t.coefficient, t.factors, longer);
+  for (const Term& t : a_is_shorter ? a_terms : b_terms) {
+    sum = Expr::Algebra::add_scaled(sum, t.coefficient, t.factors, a_is_shorter ? b : a);
   }
   return sum;
 }

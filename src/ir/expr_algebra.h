@@ -15,6 +15,9 @@ namespace autosp {
 struct Expr::Algebra {
   using Factors = std::vector<Factor>;
 
+  // The terms of e without a copy; of a constant, through storage.
+  static const std::vector<Term>& terms(const Expr& e, std::vector<Term>& storage);
+
   // terms: sorted, distinct monomials, no coefficient zero.
   static Expr from_terms(std::vector<Term> terms);
   static Expr from_term(std::int64_t coefficient, Factors factors);
