@@ -1,11 +1,12 @@
 // The graph that every pass reads and writes: a list of nodes in execution order, one value a node.
 //
-// It mirrors Torch-IR: a node calls a torch function or method by its dotted name, arguments are values or
-// nested Python constants. Node ids are positions, so `id` order is execution order; a pass that inserts or
-// removes nodes writes a new graph (`GraphBuilder` in ir/builder.h copies what stays).
+// It mirrors Torch-IR: a node calls a torch function or method by its dotted name, arguments are
+// values or nested Python constants. Node ids are positions, so `id` order is execution order; a
+// pass that inserts or removes nodes writes a new graph (`GraphBuilder` in ir/builder.h copies what
+// stays).
 //
-// A per-rank graph is the same structure with local shapes; the rank's number appears as the size symbol
-// `kRankSymbol` until export substitutes it, so the printed plan is the same on every rank.
+// A per-rank graph is the same structure with local shapes; the rank's number appears as the size
+// symbol `kRankSymbol` until export substitutes it, so the printed plan is the same on every rank.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +29,28 @@ inline constexpr std::string_view kRankSymbol = "rank";
 // One argument of a call: a value, a size, or a Python constant; lists, tuples and slices nest.
 struct Arg {
   enum class Kind : uint8_t {
-    kNone, kValue, kInt, kFloat, kBool, kString, kSize, kSlice, kList, kTuple, kEllipsis, kLiteral, kGraph,
+    kNone,
+    kValue,
+    kInt,
+    kFloat,
+    kBool,
+    kString,
+    kSize,
+    kSlice,
+    kList,
+    kTuple,
+    kEllipsis,
+    kLiteral,
+    kGraph,
   };
 
   Kind kind = Kind::kNone;
-  NodeId value = kNoNode;      // kValue
-  int64_t integer = 0;         // kInt, kBool (0 or 1), kGraph (index into Graph::subgraphs)
-  double number = 0;           // kFloat
-  std::string text;            // kString; kLiteral: Python's repr of a constant (dtype, device, …)
-  Expr size = Expr(0);         // kSize
-  std::vector<Arg> items;      // kSlice (start, stop, step), kList, kTuple
+  NodeId value = kNoNode;  // kValue
+  int64_t integer = 0;     // kInt, kBool (0 or 1), kGraph (index into Graph::subgraphs)
+  double number = 0;       // kFloat
+  std::string text;        // kString; kLiteral: Python's repr of a constant (dtype, device, …)
+  Expr size = Expr(0);     // kSize
+  std::vector<Arg> items;  // kSlice (start, stop, step), kList, kTuple
 
   static Arg none() { return {}; }
   static Arg of(NodeId value);
@@ -72,26 +85,28 @@ enum class InputKind : uint8_t { kUser, kParameter, kBuffer, kConstant };
 struct Node {
   NodeId id = kNoNode;
   NodeKind kind = NodeKind::kCall;
-  std::string name;      // unique in the graph, printed as %name
-  std::string target;    // dotted name of the callable: "torch._C._nn.linear", "Tensor.view", "autosp.r_to_v";
-                         // for inputs the user-visible name of the argument
+  std::string name;    // unique in the graph, printed as %name
+  std::string target;  // dotted name of the callable: "torch._C._nn.linear", "Tensor.view",
+                       // "autosp.r_to_v"; for inputs the user-visible name of the argument
   std::vector<Arg> args;
   Kwargs kwargs;
   Type type;
-  std::string source;    // the model's line, "modeling_llama.py:238 in forward: attn = …"; may be empty
-  int32_t origin = -1;   // index of the FX node it came from, -1 when the engine made it
+  std::string source;   // the model's line, "model.py:238 in forward: y = …"; may be empty
+  int32_t origin = -1;  // index of the FX node it came from, -1 when the engine made it
   InputKind input = InputKind::kUser;  // inputs only
   bool requires_grad = false;          // inputs only
 };
 
 struct Graph {
   std::vector<Node> nodes;
-  std::vector<Arg> outputs;                     // as the program returns them; values, constants, nested
-  std::map<std::string, int64_t> hints;         // symbol -> the length it has at compile time
-  // Names for local lengths of a per-rank graph, in order of first use: ("shard0", (s//2)). Shapes and arguments
-  // use the names; export substitutes the expressions. A local length of 1 thus stays visible as a length.
+  std::vector<Arg> outputs;              // as the program returns them; values, constants, nested
+  std::map<std::string, int64_t> hints;  // symbol -> the length it has at compile time
+  // Names for local lengths of a per-rank graph, in order of first use: ("shard0", (s//2)). Shapes
+  // and arguments use the names; export substitutes the expressions. A local length of 1 thus stays
+  // visible as a length.
   std::vector<std::pair<std::string, Expr>> definitions;
-  std::vector<std::pair<std::string, std::shared_ptr<Graph>>> subgraphs;  // bodies of higher-order operators
+  std::vector<std::pair<std::string, std::shared_ptr<Graph>>>
+      subgraphs;  // bodies of higher-order operators
 
   const Node& node(NodeId id) const { return nodes[static_cast<size_t>(id)]; }
   Node& node(NodeId id) { return nodes[static_cast<size_t>(id)]; }

@@ -1,4 +1,5 @@
-// Types of values: tensors with symbolic shapes, tuples, sizes, and the rest that a Torch-IR graph may carry.
+// Types of values: tensors with symbolic shapes, tuples, sizes, and the rest that a Torch-IR graph
+// may carry.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,19 @@
 namespace autosp {
 
 enum class DType : uint8_t {
-  kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool, kComplex64, kComplex128, kOther,
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt8,
+  kBool,
+  kComplex64,
+  kComplex128,
+  kOther,
 };
 
 // "f32", "bf16", "i64", "bool", …; `kOther` prints as "other".
