@@ -39,8 +39,9 @@ FactorList FactorTable::leaves(const FactorList& factors) const {
 
 void FactorTable::unite(FactorId left, FactorId right) {
   // The lower id represents the class, so that results do not depend on the order of joins.
-  const auto [low, high] = std::minmax(find(left), find(right));
-  if (low != high) entries_[high].parent = low;
+  const FactorId a = find(left);
+  const FactorId b = find(right);
+  if (a != b) entries_[std::max(a, b)].parent = std::min(a, b);
 }
 
 bool FactorTable::join(const FactorList& left, const FactorList& right) {
