@@ -80,20 +80,26 @@ def _pad(x, dim, before, after, fill=0.0):
     return F.pad(x, [0, 0] * (x.dim() - 1 - dim) + [before, after], value=fill)
 
 
-def _extend(x, dim, total, exact, fill=0.0):
-    """Rows of `fill` behind the n rows of x, so that there are `total`. Exact: there are none, n
-    and total are two names of one number.
+def _extend(x, dim, length, exact, ranks, fill=0.0):
+    """Rows of `fill` behind the n rows of x, so that there are P*u. Exact: there are none to add, n
+    and P*u are two names of one number.
     """
-    return x if exact else _pad(x, dim, 0, total - x.size(dim), fill)
+    if exact:
+        return x
+    missing = ranks * length - x.size(dim)
+    if isinstance(missing, int):
+        return _pad(x, dim, 0, missing, fill)
+    # Padding by a symbol costs a compilation of its own where the symbol is 0.
+    return _pad(x, dim, 0, ranks - 1, fill).narrow(dim, 0, ranks * length)
 
 
 def _own_part(x, dim, length, rank):
     return x.narrow(dim, rank * length, length).contiguous()
 
 
-def _gather(x, dim, size, exact, ranks, group):
+def _gather(x, dim, size, ranks, group):
     parts = _native.all_gather_into_tensor(x.contiguous().unsqueeze(0), ranks, group)
-    return _join(_native.wait_tensor(parts), dim, size, exact)
+    return _join(_native.wait_tensor(parts), dim, size)
 
 
 def _reduce(x, group):
@@ -110,11 +116,17 @@ def _split(x, dim, length, ranks):
     return _regroup(x, dim, 1, ranks, length).movedim(dim, 0).contiguous()
 
 
-def _join(parts, dim, size, exact):
+def _join(parts, dim, size):
     """[P, .., u, ..] -> [.., size, ..]; rows beyond `size` are dropped."""
     ranks, length = parts.size(0), parts.size(dim + 1)
-    x = _regroup(parts.movedim(0, dim), dim, 2, size if exact else ranks * length)
-    return x.contiguous() if exact else x.narrow(dim, 0, size).contiguous()
+    return _first_rows(_regroup(parts.movedim(0, dim), dim, 2, ranks * length), dim, size)
+
+
+def _first_rows(x, dim, size):
+    """Also where all rows stay: then for the size, P*(s//P) not being s to a compiler."""
+    return (
+        x if isinstance(size, int) and x.size(dim) == size else x.narrow(dim, 0, size).contiguous()
+    )
 
 
 # ---- Conversions ----
@@ -159,7 +171,7 @@ def v_to_r(x, rank):
 def r_to_s(x, dim, length, exact, fill, rank, ranks, group):
     size = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _own_part(_extend(x, dim, ranks * length, exact, fill), dim, length, rank),
+        lambda x: _own_part(_extend(x, dim, length, exact, ranks, fill), dim, length, rank),
         lambda g: s_to_r(g, dim, size, exact, rank, ranks, group),
         x,
     )
@@ -171,7 +183,7 @@ def r_to_s(x, dim, length, exact, fill, rank, ranks, group):
 def s_to_r(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _gather(x, dim, size, exact, ranks, group),
+        lambda x: _gather(x, dim, size, ranks, group),
         lambda g: r_to_s(g, dim, length, exact, 0.0, rank, ranks, group),
         x,
     )
@@ -184,7 +196,7 @@ def s_to_r(x, dim, size, exact, rank, ranks, group):
 def v_to_s(x, dim, length, exact, fill, rank, ranks, group):
     size = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _own_part(_extend(x, dim, ranks * length, exact, fill), dim, length, rank),
+        lambda x: _own_part(_extend(x, dim, length, exact, ranks, fill), dim, length, rank),
         lambda g: _s_to_p(g, dim, size, exact, rank, ranks, group),
         x,
     )
@@ -196,7 +208,7 @@ def _s_to_p(x, dim, size, exact, rank, ranks, group):
 
     def place(x):
         x = _pad(x, dim, rank * length, (ranks - 1 - rank) * length)
-        return _regroup(x, dim, 1, size) if exact else x.narrow(dim, 0, size).contiguous()
+        return _first_rows(x, dim, size)
 
     return _WithAdjoint.apply(
         place, lambda g: v_to_s(g, dim, length, exact, 0.0, rank, ranks, group), x
@@ -209,7 +221,7 @@ def _s_to_p(x, dim, size, exact, rank, ranks, group):
 def s_to_v(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _gather(x, dim, size, exact, ranks, group),
+        lambda x: _gather(x, dim, size, ranks, group),
         lambda g: p_to_s(g, dim, length, exact, rank, ranks, group),
         x,
     )
@@ -221,9 +233,7 @@ def s_to_v(x, dim, size, exact, rank, ranks, group):
 def p_to_s(x, dim, length, exact, rank, ranks, group):
     size = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _reduce_scatter(
-            _extend(x, dim, ranks * length, exact), dim, length, ranks, group
-        ),
+        lambda x: _reduce_scatter(_extend(x, dim, length, exact, ranks), dim, length, ranks, group),
         lambda g: s_to_v(g, dim, size, exact, rank, ranks, group),
         x,
     )
@@ -248,7 +258,7 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group)
 
     def exchange(*xs):
         pieces = [
-            _split(_extend(x, dim, ranks * length, exact), dim, length, ranks)
+            _split(_extend(x, dim, length, exact, ranks), dim, length, ranks)
             for x, dim, length in zip(xs, split_dims, lengths, strict=True)
         ]
         rows = (
@@ -259,7 +269,7 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group)
         rows = _native.wait_tensor(_native.all_to_all_single(rows, [1] * ranks, [1] * ranks, group))
         received = rows.split([math.prod(piece.shape[1:]) for piece in pieces], 1)
         return tuple(
-            _join(row.reshape(piece.shape), dim, size, exact)
+            _join(row.reshape(piece.shape), dim, size)
             for row, piece, dim, size in zip(received, pieces, concat_dims, sizes, strict=True)
         )
 

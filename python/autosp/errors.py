@@ -36,6 +36,6 @@ class InternalError(AutoSPError):
 
     def __str__(self) -> str:
         return (
-            f"{self.message}\nThis is an error in AutoSP itself, not in your program. Please report it,"
-            " with this text and, if you can, the model."
+            f"{self.message}\nThis is an error in AutoSP itself, not in your program."
+            " Please report it, with this text and, if you can, the model."
         )
