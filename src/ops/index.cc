@@ -1,0 +1,489 @@
+// Indexing, slicing, gathering and scattering.
+#include <algorithm>
+#include <optional>
+
+#include "ops/index_rule.h"
+#include "ops/op.h"
+#include "ops/rule_line.h"
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+Type local_type(const LocalForm& form) {
+  return Type::tensor(form.call().result().dtype, form.local_shape());
+}
+
+Application opaque(const Call& call) { return opaque_application(call.graph(), call.node()); }
+
+bool contains(const DimLetters& dim, LetterId letter) {
+  return std::find(dim.begin(), dim.end(), letter) != dim.end();
+}
+
+// -------------------------------------------------------------------------------------------------
+// tensor[index]
+
+// The slice of the local tensor for the sharded letter, or nothing where the slice has another
+// letter.
+std::optional<Arg> local_slice(const LocalForm& form, const Arg& slice, const DimLetters& operand,
+                               const DimLetters& result, const Expr& size, const Expr& length,
+                               const Expr& local) {
+  const LetterId letter = form.letter();
+  const auto& letters = form.application().letters;
+  const bool is_prefix =
+      !result.empty() && letters[static_cast<size_t>(result[0])].kind == LetterKind::kPrefix;
+  if (contains(operand, letter) || (is_prefix && contains(result, letter))) {
+    return Arg::slice_of(Arg::none(), Arg::none(), Arg::none());
+  }
+  if (!contains(result, letter)) return std::nullopt;
+  const std::optional<Expr> first = first_element(size, length, slice);
+  ensure(first.has_value(), "a cut is sharded whose start is not known");
+  const Expr step = slice.items[2].is_none() ? Expr(1) : slice.items[2].as_expr();
+  const Expr start = *first + Expr::symbol(kRankSymbol) * local * step;
+  const Expr stop = start + (local - Expr(1)) * step + Expr(1);
+  return Arg::slice_of(Arg::size_of(start), Arg::size_of(stop), slice.items[2]);
+}
+
+// One element of a tuple.
+Application element_rule(const Call& call) {
+  const NodeId tuple = call.value("self");
+  const std::vector<Type>& elements = call.graph().node(tuple).type.elements;
+  const Arg* index = call.find("index");
+  const std::optional<int64_t> given = index == nullptr ? std::nullopt : constant_of(*index);
+  if (!given || !call.result().is_tensor()) return opaque(call);
+  const int64_t element = *given < 0 ? *given + static_cast<int64_t>(elements.size()) : *given;
+  if (element < 0 || element >= static_cast<int64_t>(elements.size())) {
+    throw Unsupported(call.where() + ": element " + std::to_string(*given) + " of a tuple of " +
+                      std::to_string(elements.size()));
+  }
+  Application application;
+  const TensorLetters letters = fresh_letters(application, call.result(), "x");
+  application.operands.push_back({tuple, static_cast<int>(element), letters});
+  application.results.push_back(letters);
+  return application;
+}
+
+std::optional<Index> index_of(const Call& call, std::string_view parameter, const Type& operand) {
+  const Arg* arg = call.find(parameter);
+  return arg == nullptr ? std::nullopt : read_index(call.graph(), *arg, operand.shape.size());
+}
+
+Application getitem_rule(const Call& call) {
+  const NodeId value = call.value("self");
+  if (value != kNoNode && call.graph().node(value).type.kind == Type::Kind::kTuple)
+    return element_rule(call);
+  const Type* operand = call.tensor("self");
+  if (operand == nullptr || !call.result().is_tensor()) return opaque(call);
+  const std::optional<Index> index = index_of(call, "index", *operand);
+  const std::vector<Expr>& shape = call.result().shape;
+  if (!index || index->rank != static_cast<int>(shape.size())) return opaque(call);
+  Application application;
+  Indexed letters =
+      index_letters(application, call.graph(), *index, *operand, shape, LetterKind::kPass);
+  application.operands.push_back({value, 0, std::move(letters.operand)});
+  for (Operand& tensor : letters.tensors) application.operands.push_back(std::move(tensor));
+  application.results.push_back(std::move(letters.selected));
+  return application;
+}
+
+LocalResult getitem_local(LocalForm& form) {
+  const Call& call = form.call();
+  const Type* operand = call.tensor("self");
+  const std::optional<Index> index =
+      operand == nullptr ? std::nullopt : index_of(call, "index", *operand);
+  if (!index) return {form.emit_same(local_type(form))};
+  Arg local = form.local("index");
+  const Application& application = form.application();
+  for (const IndexItem& item : index->items) {
+    if (item.kind != IndexItem::Kind::kSlice) continue;
+    const auto dim = static_cast<size_t>(item.operand);
+    const auto result = static_cast<size_t>(item.result);
+    std::optional<Arg> slice = local_slice(form, item.arg, application.operands[0].letters[dim],
+                                           application.results[0][result], operand->shape[dim],
+                                           call.result().shape[result], form.local_shape()[result]);
+    if (!slice || item.given < 0) continue;
+    Arg& entry =
+        local.kind == Arg::Kind::kTuple ? local.items[static_cast<size_t>(item.given)] : local;
+    entry = std::move(*slice);
+  }
+  return {
+      form.emit("_operator.getitem", {form.local("self"), std::move(local)}, {}, local_type(form))};
+}
+
+// Writing by index: what is indexed must be whole, other dimensions pass.
+Application index_put_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  const Arg* given = call.find("indices");
+  const Type* values = call.tensor("values");
+  if (operand == nullptr || given == nullptr || values == nullptr || !call.result().is_tensor())
+    return opaque(call);
+  // None stands for all of a dimension here, not for a new one.
+  std::vector<Arg> entries;
+  for (const Arg& entry : given->items) {
+    entries.push_back(entry.is_none() ? Arg::slice_of(Arg::none(), Arg::none(), Arg::none())
+                                      : entry);
+  }
+  const std::optional<Index> index =
+      read_index(call.graph(), Arg::tuple_of(std::move(entries)), operand->shape.size());
+  if (!index) return opaque(call);
+  std::vector<Expr> shape(static_cast<size_t>(index->rank), Expr(1));
+  for (const IndexItem& item : index->items) {
+    if (item.kind == IndexItem::Kind::kSlice)
+      shape[static_cast<size_t>(item.result)] = operand->shape[static_cast<size_t>(item.operand)];
+    if (item.kind != IndexItem::Kind::kTensor) continue;
+    const std::vector<Expr>& sizes = call.graph().node(item.arg.value).type.shape;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      Expr& size =
+          shape[static_cast<size_t>(index->block_begin + index->block_rank) - sizes.size() + i];
+      if (size == Expr(1)) size = sizes[i];
+    }
+  }
+  Application application;
+  Indexed letters =
+      index_letters(application, call.graph(), *index, *operand, shape, LetterKind::kWhole);
+  application.operands.push_back({call.value("self"), 0, letters.operand});
+  for (Operand& tensor : letters.tensors) application.operands.push_back(std::move(tensor));
+  application.operands.push_back(
+      {call.value("values"), 0, broadcast_letters(values->shape, letters.selected)});
+  application.results.push_back(std::move(letters.operand));
+  return application;
+}
+
+// ------------------------------------------------------------------------------------- one
+// dimension: select, narrow
+
+Application select_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  const Arg* index = call.find("index");
+  if (operand == nullptr || index == nullptr || !index->is_integral()) return opaque(call);
+  const auto dim = call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0);
+  Application application;
+  TensorLetters letters = fresh_letters(application, *operand, "x");
+  for (LetterId letter : letters[static_cast<size_t>(dim)]) {
+    application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+  }
+  application.operands.push_back({call.value("self"), 0, letters});
+  letters.erase(letters.begin() + dim);
+  application.results.push_back(std::move(letters));
+  return application;
+}
+
+// start : start + length as a slice; its stop says no more than whether it is the end.
+Arg narrow_slice(const Call& call, const Expr& size, const Expr& length) {
+  const Arg& start = *call.find("start");
+  const bool to_end = start.as_expr() + length == size;
+  return Arg::slice_of(start, to_end ? Arg::none() : Arg::size_of(length), Arg::none());
+}
+
+Application narrow_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  const Arg* start = call.find("start");
+  const bool known = start != nullptr && start->is_integral();
+  if (operand == nullptr || !call.result().is_tensor() || !known) return opaque(call);
+  const auto dim =
+      static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0));
+  Application application;
+  TensorLetters from = fresh_letters(application, *operand, "x");
+  TensorLetters to = from;
+  const Expr& size = operand->shape[dim];
+  const Expr& length = call.result().shape[dim];
+  if (size != length) {
+    Cut parts = cut_dimension(application, size, length, narrow_slice(call, size, length));
+    from[dim] = std::move(parts.operand);
+    to[dim] = std::move(parts.result);
+  }
+  application.operands.push_back({call.value("self"), 0, std::move(from)});
+  application.results.push_back(std::move(to));
+  return application;
+}
+
+LocalResult narrow_local(LocalForm& form) {
+  const Call& call = form.call();
+  const Type& operand = *call.tensor("self");
+  const int64_t dim = call.dim_or("dim", static_cast<int64_t>(operand.shape.size()), 0);
+  const auto at = static_cast<size_t>(dim);
+  const Expr& size = operand.shape[at];
+  const Expr& length = call.result().shape[at];
+  const Application& application = form.application();
+  const Expr local = form.local_shape()[at];
+  const std::optional<Arg> slice =
+      local_slice(form, narrow_slice(call, size, length), application.operands[0].letters[at],
+                  application.results[0][at], size, length, local);
+  if (!slice) return {form.emit_same(local_type(form))};
+  if (slice->items[0].is_none()) return {form.local("self").value};
+  return {
+      form.emit("Tensor.narrow",
+                {form.local("self"), Arg::integer_of(dim), slice->items[0], Arg::size_of(local)},
+                {}, local_type(form))};
+}
+
+// ------------------------------------------------------------------------------------ gather and
+// scatter along `dim`
+
+// The operand's dimension, joined with the index's where torch reads the same range of both.
+DimLetters joined(Application& application, const Expr& size, const Expr& index_size,
+                  const DimLetters& index) {
+  if (size == index_size) return index;
+  return application.dim("x" + std::to_string(application.letters.size()), size,
+                         LetterKind::kWhole);
+}
+
+Application gather_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  const Type* index = call.tensor("index");
+  if (operand == nullptr || index == nullptr || operand->shape.empty() ||
+      index->shape.size() != operand->shape.size()) {
+    return opaque(call);
+  }
+  const auto dim =
+      static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0));
+  Application application;
+  const TensorLetters letters = fresh_letters(application, *index, "i");
+  TensorLetters from;
+  for (size_t d = 0; d < operand->shape.size(); ++d) {
+    from.push_back(d == dim ? application.dim("x", operand->shape[d], LetterKind::kWhole)
+                            : joined(application, operand->shape[d], index->shape[d], letters[d]));
+  }
+  application.operands.push_back({call.value("self"), 0, std::move(from)});
+  application.operands.push_back({call.value("index"), 0, letters});
+  application.results.push_back(letters);
+  return application;
+}
+
+// As gather, with broadcasting of all dimensions but `dim`.
+Application take_along_dim_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  const Type* index = call.tensor("indices");
+  if (operand == nullptr || index == nullptr || !call.has("dim") ||
+      operand->shape.size() != index->shape.size()) {
+    return opaque(call);
+  }
+  const auto dim =
+      static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0));
+  Application application;
+  const TensorLetters result = fresh_letters(application, call.result(), "i");
+  TensorLetters from = broadcast_letters(operand->shape, result);
+  from[dim] = application.dim("x", operand->shape[dim], LetterKind::kWhole);
+  application.operands.push_back({call.value("self"), 0, std::move(from)});
+  application.operands.push_back(
+      {call.value("indices"), 0, broadcast_letters(index->shape, result)});
+  application.results.push_back(result);
+  return application;
+}
+
+Application index_select_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  const Type* index = call.tensor("index");
+  if (operand == nullptr || index == nullptr || operand->shape.empty() || index->shape.size() != 1)
+    return opaque(call);
+  const auto dim =
+      static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0));
+  Application application;
+  TensorLetters letters = fresh_letters(application, *operand, "x");
+  for (LetterId letter : letters[dim])
+    application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+  application.operands.push_back({call.value("self"), 0, letters});
+  letters[dim] = application.dim("i", index->shape[0]);
+  application.operands.push_back({call.value("index"), 0, {letters[dim]}});
+  application.results.push_back(std::move(letters));
+  return application;
+}
+
+// Writes into `self` along `dim`: there all operands are whole. Other dimensions pass where all
+// operands have the same length.
+Application scatter_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  if (operand == nullptr || !call.result().is_tensor() || operand->shape.empty())
+    return opaque(call);
+  const auto rank = operand->shape.size();
+  const auto dim = static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(rank), 0));
+  Application application;
+  TensorLetters letters = fresh_letters(application, *operand, "x");
+  const auto make_whole = [&](size_t d) {
+    for (LetterId letter : letters[d])
+      application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+  };
+  make_whole(dim);
+  for (NodeId value : tensor_arguments(call)) {
+    const std::vector<Expr>& shape = call.graph().node(value).type.shape;
+    for (size_t d = 0; d < shape.size() && shape.size() == rank; ++d) {
+      if (d != dim && shape[d] != operand->shape[d]) make_whole(d);
+    }
+  }
+  for (NodeId value : tensor_arguments(call)) {
+    const std::vector<Expr>& shape = call.graph().node(value).type.shape;
+    TensorLetters own;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      // A one-dimensional index counts along `dim`, as does a value without dimensions.
+      const bool same = shape.size() == rank && shape[d] == operand->shape[d] &&
+                        (d != dim || value == call.value("self"));
+      own.push_back(same ? letters[d]
+                         : application.dim("i" + std::to_string(application.letters.size()),
+                                           shape[d], LetterKind::kWhole));
+    }
+    application.operands.push_back({value, 0, std::move(own)});
+  }
+  application.results.push_back(std::move(letters));
+  return application;
+}
+
+// Writes `src` into a part of `self` along `dim`.
+Application slice_scatter_rule(const Call& call) {
+  const Type* operand = call.tensor("self");
+  const Type* source = call.tensor("src");
+  if (operand == nullptr || source == nullptr || operand->shape.empty()) return opaque(call);
+  const auto dim =
+      static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0));
+  Application application;
+  TensorLetters letters = fresh_letters(application, *operand, "x");
+  TensorLetters own = letters;
+  const bool selects = source->shape.size() < operand->shape.size();
+  if (selects) own.erase(own.begin() + static_cast<std::ptrdiff_t>(dim));
+  if (selects || source->shape[dim] != operand->shape[dim]) {
+    for (LetterId letter : letters[dim])
+      application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+    if (!selects) own[dim] = application.dim("y", source->shape[dim], LetterKind::kWhole);
+  }
+  application.operands.push_back({call.value("self"), 0, letters});
+  application.operands.push_back({call.value("src"), 0, std::move(own)});
+  application.results.push_back(std::move(letters));
+  return application;
+}
+
+LocalResult slice_scatter_local(LocalForm& form) {
+  const Call& call = form.call();
+  const Application& application = form.application();
+  const auto dim =
+      static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(call.result().shape.size()), 0));
+  // Sharded along `dim` only where all of it is written, and then the source is the new value.
+  if (contains(application.results[0][dim], form.letter())) return {form.local("src").value};
+  return {form.emit_same(local_type(form))};
+}
+
+std::optional<std::string> refuse_setitem(const Call& call) {
+  return call.where() +
+         ": this assignment writes into a part of a tensor, which AutoSP does not turn into a "
+         "value yet. Build the "
+         "tensor with torch.where, torch.cat or torch.scatter instead.";
+}
+
+OpDef index_op(std::string_view name, std::vector<std::string_view> targets,
+               std::string_view signature, std::string_view rule, ApplyFn apply,
+               LocalFn localize = nullptr) {
+  return OpDef{name, std::move(targets), signature, rule, apply, localize};
+}
+
+OpDef written(OpDef op, std::string_view functional) {
+  op.functional = functional;
+  return op;
+}
+
+OpDef viewing(OpDef op) {
+  op.aliases = true;
+  return op;
+}
+
+// An assignment has no value of its own: functionalization replaces those that write all of a
+// tensor, and the others are refused. It is an effect, so that nothing drops one that is still
+// there.
+OpDef setitem_op() {
+  OpDef op{"setitem",
+           {"_operator.setitem"},
+           "self, index, value",
+           "an assignment; replaced before rules apply",
+           opaque};
+  op.refuse = refuse_setitem;
+  op.effect = true;
+  return op;
+}
+
+constexpr std::string_view kGetitem =
+    "per index: full slice pass; :-k prefix; k: window; other slice, number, list whole; None new; "
+    "tensor: i -> i";
+constexpr std::string_view kScatter = "… x …, … i …, … i … -> … x …  whole x i";
+constexpr std::string_view kAllWhole = "every dimension whole";
+
+std::vector<OpDef> make_ops() {
+  return {
+      viewing(index_op("getitem", {"_operator.getitem"}, "self, index", kGetitem, getitem_rule,
+                       getitem_local)),
+      setitem_op(),
+      viewing(index_op("select", {"torch.select", "Tensor.select"}, "self, dim, index",
+                       "… x … -> … …  whole x", select_rule)),
+      viewing(index_op("narrow", {"torch.narrow", "Tensor.narrow"}, "self, dim, start, length",
+                       "… x … -> … y …  as the slice start:start+length", narrow_rule,
+                       narrow_local)),
+      index_op("gather", {"torch.gather", "Tensor.gather"},
+               "self, dim, index, *, sparse_grad=False, out=None", "… x …, … i … -> … i …  whole x",
+               gather_rule),
+      index_op("take_along_dim", {"torch.take_along_dim", "Tensor.take_along_dim"},
+               "self, indices, dim=None, *, out=None", "… x …, … i … -> … i …  whole x",
+               take_along_dim_rule),
+      index_op("index_select", {"torch.index_select", "Tensor.index_select"},
+               "self, dim, index, *, out=None", "… x …, i -> … i …  whole x", index_select_rule),
+      index_op("masked_select", {"torch.masked_select", "Tensor.masked_select"},
+               "self, mask, *, out=None", kAllWhole, opaque),
+      index_op("nonzero", {"torch.nonzero", "Tensor.nonzero"}, "self, *, as_tuple=False, out=None",
+               kAllWhole, opaque),
+      index_op("masked_scatter", {"torch.masked_scatter", "Tensor.masked_scatter"},
+               "self, mask, source", kAllWhole, opaque),
+      written(index_op("masked_scatter_", {"Tensor.masked_scatter_"}, "self, mask, source",
+                       kAllWhole, opaque),
+              "torch.masked_scatter"),
+      index_op("scatter", {"torch.scatter", "Tensor.scatter"},
+               "self, dim, index, src=None, *, value=None, reduce=None, out=None", kScatter,
+               scatter_rule),
+      written(index_op("scatter_", {"Tensor.scatter_"},
+                       "self, dim, index, src=None, *, value=None, reduce=None", kScatter,
+                       scatter_rule),
+              "torch.scatter"),
+      index_op("scatter_add", {"torch.scatter_add", "Tensor.scatter_add"},
+               "self, dim, index, src, *, out=None", kScatter, scatter_rule),
+      written(index_op("scatter_add_", {"Tensor.scatter_add_"}, "self, dim, index, src", kScatter,
+                       scatter_rule),
+              "torch.scatter_add"),
+      index_op("scatter_reduce", {"torch.scatter_reduce", "Tensor.scatter_reduce"},
+               "self, dim, index, src, reduce, *, include_self=True, out=None", kScatter,
+               scatter_rule),
+      written(
+          index_op("scatter_reduce_", {"Tensor.scatter_reduce_"},
+                   "self, dim, index, src, reduce, *, include_self=True", kScatter, scatter_rule),
+          "torch.scatter_reduce"),
+      index_op("index_add", {"torch.index_add", "Tensor.index_add"},
+               "self, dim, index, source, *, alpha=1, out=None", kScatter, scatter_rule),
+      written(index_op("index_add_", {"Tensor.index_add_"}, "self, dim, index, source, *, alpha=1",
+                       kScatter, scatter_rule),
+              "torch.index_add"),
+      index_op("index_copy", {"torch.index_copy", "Tensor.index_copy"},
+               "self, dim, index, source, *, out=None", kScatter, scatter_rule),
+      written(index_op("index_copy_", {"Tensor.index_copy_"}, "self, dim, index, source", kScatter,
+                       scatter_rule),
+              "torch.index_copy"),
+      index_op("index_fill", {"torch.index_fill", "Tensor.index_fill"}, "self, dim, index, value",
+               kScatter, scatter_rule),
+      written(index_op("index_fill_", {"Tensor.index_fill_"}, "self, dim, index, value", kScatter,
+                       scatter_rule),
+              "torch.index_fill"),
+      index_op("index_put", {"torch.index_put", "Tensor.index_put"},
+               "self, indices, values, accumulate=False", "indexed dimensions whole, others pass",
+               index_put_rule),
+      written(index_op("index_put_", {"torch.index_put_", "Tensor.index_put_"},
+                       "self, indices, values, accumulate=False",
+                       "indexed dimensions whole, others pass", index_put_rule),
+              "torch.index_put"),
+      index_op("slice_scatter", {"torch.slice_scatter", "Tensor.slice_scatter"},
+               "self, src, dim=0, start=None, end=None, step=1", "… x …, … y … -> … x …  whole x y",
+               slice_scatter_rule, slice_scatter_local),
+      index_op("select_scatter", {"torch.select_scatter", "Tensor.select_scatter"},
+               "self, src, dim, index", "… x …, … … -> … x …  whole x", slice_scatter_rule),
+  };
+}
+
+}  // namespace
+
+std::span<const OpDef> index_ops() {
+  static const std::vector<OpDef> ops = make_ops();
+  return ops;
+}
+
+}  // namespace autosp
