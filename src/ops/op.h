@@ -146,11 +146,11 @@ using RefuseFn = std::optional<std::string> (*)(const Call&);
 
 struct OpDef {
   std::string_view name;                  // canonical: "linear"
-  std::vector<std::string_view> targets;  // torch's spellings: "torch._C._nn.linear", …
+  std::vector<std::string_view> targets = {};  // torch's spellings: "torch._C._nn.linear", …
   // Parameters in order with defaults, "*" marks varargs: "input, weight, bias=None", "self, *size".
   std::string_view signature;
   // The rule as one line for people and, where `apply` is null, for the rule interpreter (ops/rule_line.h).
-  std::string_view rule;
+  std::string_view rule = {};
   ApplyFn apply = nullptr;
   LocalFn localize = nullptr;  // null: the same call on local operands
   RefuseFn refuse = nullptr;
