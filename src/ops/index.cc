@@ -23,26 +23,9 @@ bool contains(const DimLetters& dim, LetterId letter) {
 // -------------------------------------------------------------------------------------------------
 // tensor[index]
 
-// The slice of the local tensor for the sharded letter, or nothing where the slice has another
-// letter.
-std::optional<Arg> local_slice(const LocalForm& form, const Arg& slice, const DimLetters& operand,
-                               const DimLetters& result, const Expr& size, const Expr& length,
-                               const Expr& local) {
-  const LetterId letter = form.letter();
-  const auto& letters = form.application().letters;
-  const bool is_prefix =
-      !result.empty() && letters[static_cast<size_t>(result[0])].kind == LetterKind::kPrefix;
-  if (contains(operand, letter) || (is_prefix && contains(result, letter))) {
-    return Arg::slice_of(Arg::none(), Arg::none(), Arg::none());
-  }
-  if (!contains(result, letter)) return std::nullopt;
-  const std::optional<Expr> first = first_element(size, length, slice);
-  ensure(first.has_value(), "a cut is sharded whose start is not known");
-  const Expr step = slice.items[2].is_none() ? Expr(1) : slice.items[2].as_expr();
-  const Expr start = *first + Expr::symbol(kRankSymbol) * local * step;
-  const Expr stop = start + (local - Expr(1)) * step + Expr(1);
-  return Arg::slice_of(Arg::size_of(start), Arg::size_of(stop), slice.items[2]);
-}
+// Whether the sharded letter runs through this slice: all of the axis, or a prefix of it, whose shards are those
+// of the whole axis. A rank then takes all of its part.
+bool keeps_shard(const LocalForm& form, const DimLetters& operand) { return contains(operand, form.letter()); }
 
 // One element of a tuple.
 Application element_rule(const Call& call) {
@@ -97,14 +80,10 @@ LocalResult getitem_local(LocalForm& form) {
   for (const IndexItem& item : index->items) {
     if (item.kind != IndexItem::Kind::kSlice) continue;
     const auto dim = static_cast<size_t>(item.operand);
-    const auto result = static_cast<size_t>(item.result);
-    std::optional<Arg> slice = local_slice(form, item.arg, application.operands[0].letters[dim],
-                                           application.results[0][result], operand->shape[dim],
-                                           call.result().shape[result], form.local_shape()[result]);
-    if (!slice || item.given < 0) continue;
+    if (!keeps_shard(form, application.operands[0].letters[dim]) || item.given < 0) continue;
     Arg& entry =
         local.kind == Arg::Kind::kTuple ? local.items[static_cast<size_t>(item.given)] : local;
-    entry = std::move(*slice);
+    entry = Arg::slice_of(Arg::none(), Arg::none(), Arg::none());
   }
   return {
       form.emit("_operator.getitem", {form.local("self"), std::move(local)}, {}, local_type(form))};
@@ -202,19 +181,8 @@ LocalResult narrow_local(LocalForm& form) {
   const Type& operand = *call.tensor("self");
   const int64_t dim = call.dim_or("dim", static_cast<int64_t>(operand.shape.size()), 0);
   const auto at = static_cast<size_t>(dim);
-  const Expr& size = operand.shape[at];
-  const Expr& length = call.result().shape[at];
-  const Application& application = form.application();
-  const Expr local = form.local_shape()[at];
-  const std::optional<Arg> slice =
-      local_slice(form, narrow_slice(call, size, length), application.operands[0].letters[at],
-                  application.results[0][at], size, length, local);
-  if (!slice) return {form.emit_same(local_type(form))};
-  if (slice->items[0].is_none()) return {form.local("self").value};
-  return {
-      form.emit("Tensor.narrow",
-                {form.local("self"), Arg::integer_of(dim), slice->items[0], Arg::size_of(local)},
-                {}, local_type(form))};
+  if (!keeps_shard(form, form.application().operands[0].letters[at])) return {form.emit_same(local_type(form))};
+  return {form.local("self").value};
 }
 
 // ------------------------------------------------------------------------------------ gather and

@@ -55,15 +55,6 @@ std::optional<int64_t> constant_of(const Arg& arg) {
   return arg.is_integral() ? arg.as_expr().as_constant() : std::nullopt;
 }
 
-std::optional<Expr> first_element(const Expr& size, const Expr& length, const Arg& slice) {
-  const Arg& start = slice.items[0];
-  if (is_zero_or_none(start)) return Expr(0);
-  if (slice.items[1].is_none() && is_zero_or_none(slice.items[2])) return size - length;
-  if (slice.items[1].is_none() && constant_of(slice.items[2]) == 1) return size - length;
-  if (constant_of(start).value_or(-1) > 0) return start.as_expr();
-  return std::nullopt;
-}
-
 Cut cut_dimension(Application& application, const Expr& size, const Expr& length,
                   const Arg& slice) {
   const Arg& start = slice.items[0];
@@ -84,12 +75,10 @@ Cut cut_dimension(Application& application, const Expr& size, const Expr& length
     return {{letter}, {prefix}};
   }
   const bool trims_start = constant_of(start).value_or(0) > 0 && (stop.is_none() || from_end);
-  const bool known_start = first_element(size, length, slice).has_value();
   Cut out;
   out.operand = application.dim("x" + number, size,
                                 step_one && trims_start ? LetterKind::kWindow : LetterKind::kWhole);
-  out.result =
-      application.dim("y" + number, length, known_start ? LetterKind::kPass : LetterKind::kWhole);
+  out.result = application.dim("y" + number, length, LetterKind::kWhole);
   return out;
 }
 

@@ -27,9 +27,6 @@ struct Cut {
 // number), because equal or near sizes say nothing.
 Cut cut_dimension(Application& application, const Expr& size, const Expr& length, const Arg& slice);
 
-// Where the first element of such a slice comes from, if the way it is written says so.
-std::optional<Expr> first_element(const Expr& size, const Expr& length, const Arg& slice);
-
 // One entry of an index and where it acts.
 struct IndexItem {
   enum class Kind : uint8_t { kSelect, kSlice, kNew, kTensor, kList };
