@@ -80,7 +80,7 @@ std::optional<std::string> refuse_dropout(const Call& call) {
   }
   const std::string given =
       p->kind == Arg::Kind::kFloat ? std::to_string(p->number) : "a value known at run time";
-  return call.where() + ": attention dropout (dropout_p is " + given +
+  return "attention dropout (dropout_p is " + given +
          ") would draw other numbers on every rank. Set the model's attention dropout to 0, or "
          "call model.eval().";
 }

@@ -5,11 +5,12 @@
 namespace autosp {
 
 Expr Layout::shard_length(FactorId leaf) const {
-  const FactorId base = axes_.shard_base(leaf);
-  if (const auto found = lengths_.find(base); found != lengths_.end()) return found->second;
-  const std::string name = "shard" + std::to_string(definitions_.size());
-  definitions_.emplace_back(name, floor_div(axes_.factors().size(base), Expr(ranks_)));
-  return lengths_.emplace(base, Expr::symbol(name)).first->second;
+  const Expr length = floor_div(axes_.factors().size(axes_.shard_base(leaf)), Expr(ranks_));
+  for (const auto& [name, known] : definitions_) {
+    if (known == length) return Expr::symbol(name);
+  }
+  definitions_.emplace_back("shard" + std::to_string(definitions_.size()), length);
+  return Expr::symbol(definitions_.back().first);
 }
 
 Expr Layout::leaf_size(const std::vector<FactorList>& leaves, int dim, int position, const Placement& placement) const {

@@ -1,7 +1,6 @@
 // Local shapes and the reshapes that bring a sharded factor to the front of a dimension of its own.
 #pragma once
 
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +16,7 @@ class Layout {
   Layout(const Axes& axes, int ranks) : axes_(axes), ranks_(ranks) {}
 
   // A rank's length of a sharded factor, as a symbol of its own ("shard0"): the factor's size over the ranks, or
-  // that of the axis a prefix follows.
+  // that of the axis a prefix follows. Equal lengths share a symbol.
   Expr shard_length(FactorId leaf) const;
   // Those symbols with what they stand for, in order of first use.
   const std::vector<std::pair<std::string, Expr>>& definitions() const { return definitions_; }
@@ -38,7 +37,6 @@ class Layout {
 
   const Axes& axes_;
   int ranks_;
-  mutable std::map<FactorId, Expr> lengths_;
   mutable std::vector<std::pair<std::string, Expr>> definitions_;
 };
 

@@ -182,14 +182,21 @@ class MaskEvaluator {
     return negated(both(negated(left), negated(right)));
   }
 
+  // arange(end) and arange(start, end), as positions or keywords, by ones.
   Known arange(const Call& call) const {
+    std::vector<Arg> bounds;
+    if (const Arg* given = call.find("bounds")) bounds = given->items;
     const Arg* start = call.find("start");
-    const Arg* end = call.find("end");
     const Arg* step = call.find("step");
-    if (end == nullptr || end->is_none()) start = nullptr;  // arange(n) counts from 0
-    const Expr first = start != nullptr && start->is_integral() ? start->as_expr() : Expr(0);
-    if (start != nullptr && !start->is_integral() && !start->is_none()) return std::nullopt;
-    if (step != nullptr && !(step->is_integral() && step->as_expr() == Expr(1))) return std::nullopt;
+    const bool by_ones = step == nullptr || step->is_none() || (step->is_integral() && step->as_expr() == Expr(1));
+    if (bounds.size() > 2 || !by_ones) return std::nullopt;
+    Expr first(0);
+    const bool start_is_first = bounds.size() == 2 || (bounds.size() == 1 && call.has("end"));
+    const Arg* from = start_is_first ? &bounds[0] : start;
+    if (from != nullptr && !from->is_none()) {
+      if (!from->is_integral()) return std::nullopt;
+      first = from->as_expr();
+    }
     return Elements::number(first + index(0));
   }
 
@@ -218,7 +225,7 @@ class MaskEvaluator {
 
   // tril and triu of a tensor that is true (or 1) everywhere.
   Known triangle(const Call& call, bool lower) const {
-    const Known source = as_truth(operand(call, "input"));
+    const Known source = as_truth(operand(call, "self"));
     const auto rank = call.result().shape.size();
     if (!source || !source->is_true() || rank < 2 || call.result().dtype != DType::kBool) return std::nullopt;
     const Expr offset = index(rank - 2) - index(rank - 1) + Expr(call.integer_or("diagonal", 0));
@@ -363,7 +370,7 @@ bool prove_causal(Graph& graph) {
   std::vector<NodeId> attentions;
   for (const Node& node : graph.nodes) {
     const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
-    if (op != nullptr && op->name == "scaled_dot_product_attention") attentions.push_back(node.id);
+    if (op != nullptr && op->name == "sdpa") attentions.push_back(node.id);
   }
   if (attentions.empty()) return false;
   const MaskEvaluator masks(graph);
