@@ -220,7 +220,7 @@ void add_group(const Group& group, std::vector<OpDef>& ops) {
       OpDef in_place = op;
       in_place.name = keep(name + "_");
       in_place.targets = {keep("Tensor." + name + "_"), keep("torch." + name + "_")};
-      in_place.functional = op.targets[1];
+      in_place.functional = op.targets[0];
       ops.push_back(std::move(in_place));
     }
     ops.push_back(std::move(op));
@@ -268,7 +268,7 @@ void add_activations(std::vector<OpDef>& ops) {
                  .signature = "input",
                  .rule = kRule,
                  .apply = pointwise,
-                 .functional = "Tensor.relu"});
+                 .functional = "torch.relu"});
   ops.push_back({.name = "prelu",
                  .targets = {"torch.prelu", "Tensor.prelu", "torch.nn.functional.prelu"},
                  .signature = "input, weight",

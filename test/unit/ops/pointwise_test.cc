@@ -62,8 +62,8 @@ TEST(Pointwise, InPlaceFormsNameTheirValue) {
   EXPECT_EQ(find_op("_operator.iadd")->functional, "_operator.add");
   EXPECT_EQ(find_op("_operator.iand")->functional, "_operator.and_");
   EXPECT_EQ(find_op("_operator.itruediv")->functional, "_operator.truediv");
-  EXPECT_EQ(find_op("Tensor.masked_fill_")->functional, "Tensor.masked_fill");
-  EXPECT_EQ(find_op("Tensor.clamp_")->functional, "Tensor.clamp");
+  EXPECT_EQ(find_op("Tensor.masked_fill_")->functional, "torch.masked_fill");
+  EXPECT_EQ(find_op("Tensor.clamp_")->functional, "torch.clamp");
   EXPECT_TRUE(find_op("Tensor.clamp")->functional.empty());
 }
 
