@@ -101,7 +101,7 @@ Graph GraphBuilder::finish(const std::vector<Arg>& old_outputs) {
 }
 
 std::string GraphBuilder::unique_name(std::string_view stem) {
-  const std::string base(without_suffix(stem));
+  std::string base(without_suffix(stem));
   if (names_.insert(base).second) return base;
   int& suffix = next_suffix_[base];
   for (;;) {

@@ -118,7 +118,9 @@ class Printer {
       for (const auto& [symbol, hint] : graph_.hints) {
         if (!first) out_ += ", ";
         first = false;
-        out_ += symbol + "=" + std::to_string(hint);
+        out_ += symbol;
+        out_ += '=';
+        out_ += std::to_string(hint);
       }
       out_ += '\n';
     }

@@ -192,7 +192,9 @@ std::string test_one(const std::string& text, bool& parsed) {
     }
     verify(graph);
   } catch (const ParseError&) {
-  } catch (const InternalError&) {  // the verifier's refusal
+    return {};
+  } catch (const InternalError&) {
+    return {};  // the verifier's refusal
   } catch (const std::exception& error) {
     return std::string("an exception of another kind: ") + error.what();
   }
@@ -234,7 +236,7 @@ int run(double seconds, uint64_t seed) {
 }  // namespace autosp
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 10;
+  const double seconds = argc > 1 ? std::strtod(argv[1], nullptr) : 10;
   const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
   return autosp::run(seconds, seed);
 }
