@@ -79,13 +79,14 @@ class Exporter {
                  return create("call_function", resolve_(function), nb::make_tuple(a, b),
                                nb::dict(), nb::none());
                }) {
-    rank_[std::string(kRankSymbol)] = Expr(rank);
+    known_[std::string(kRankSymbol)] = Expr(rank);
+    for (const auto& [name, length] : local.definitions) known_[name] = length;
   }
 
   void run() {
     for (size_t i = 0; i < program_.subprograms.size(); ++i) {
       export_module(*program_.subprograms[i], *local_.subgraphs[i].second,
-                    rank_.begin()->second.constant_value(), group_);
+                    known_.at(std::string(kRankSymbol)).constant_value(), group_);
     }
     // The context manager keeps the insertion point until it is left.
     const nb::object insertion = fx_graph_.attr("inserting_before")(output_);
@@ -176,7 +177,7 @@ class Exporter {
       case Arg::Kind::kString:
         return nb::cast(arg.text);
       case Arg::Kind::kSize:
-        return sizes_.write(arg.size.substitute(rank_));
+        return sizes_.write(arg.size.substitute(known_));
       case Arg::Kind::kList:
         return write_items(arg.items, false);
       case Arg::Kind::kTuple:
@@ -248,7 +249,7 @@ class Exporter {
   nb::object fx_graph_;
   nb::object resolve_;
   nb::object output_;
-  std::map<std::string, Expr> rank_;
+  std::map<std::string, Expr> known_;  // the rank and the local lengths, written out
   std::vector<nb::object> nodes_;  // by id in `local_`
   std::set<PyObject*> keep_;
   std::set<PyObject*> moved_;
