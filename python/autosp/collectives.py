@@ -82,24 +82,19 @@ def _pad(x, dim, before, after, fill=0.0):
 
 def _extend(x, dim, length, exact, ranks, fill=0.0):
     """Rows of `fill` behind the n rows of x, so that there are P*u. Exact: there are none to add, n
-    and P*u are two names of one number.
+    and P*u are two names of one number. (Not exact, but none to add: a compiler makes a graph of
+    its own for such lengths.)
     """
-    if exact:
-        return x
-    missing = ranks * length - x.size(dim)
-    if isinstance(missing, int):
-        return _pad(x, dim, 0, missing, fill)
-    # Padding by a symbol costs a compilation of its own where the symbol is 0.
-    return _pad(x, dim, 0, ranks - 1, fill).narrow(dim, 0, ranks * length)
+    return x if exact else _pad(x, dim, 0, ranks * length - x.size(dim), fill)
 
 
 def _own_part(x, dim, length, rank):
     return x.narrow(dim, rank * length, length).contiguous()
 
 
-def _gather(x, dim, size, ranks, group):
+def _gather(x, dim, size, exact, ranks, group):
     parts = _native.all_gather_into_tensor(x.contiguous().unsqueeze(0), ranks, group)
-    return _join(_native.wait_tensor(parts), dim, size)
+    return _join(_native.wait_tensor(parts), dim, size, exact)
 
 
 def _reduce(x, group):
@@ -116,17 +111,15 @@ def _split(x, dim, length, ranks):
     return _regroup(x, dim, 1, ranks, length).movedim(dim, 0).contiguous()
 
 
-def _join(parts, dim, size):
+def _join(parts, dim, size, exact):
     """[P, .., u, ..] -> [.., size, ..]; rows beyond `size` are dropped."""
     ranks, length = parts.size(0), parts.size(dim + 1)
-    return _first_rows(_regroup(parts.movedim(0, dim), dim, 2, ranks * length), dim, size)
+    return _first_rows(_regroup(parts.movedim(0, dim), dim, 2, ranks * length), dim, size, exact)
 
 
-def _first_rows(x, dim, size):
-    """Also where all rows stay: then for the size, P*(s//P) not being s to a compiler."""
-    return (
-        x if isinstance(size, int) and x.size(dim) == size else x.narrow(dim, 0, size).contiguous()
-    )
+def _first_rows(x, dim, size, exact):
+    """Where all rows stay too: then for the size, P*(s//P) not being s to a compiler."""
+    return x if exact and isinstance(size, int) else x.narrow(dim, 0, size).contiguous()
 
 
 # ---- Conversions ----
@@ -183,7 +176,7 @@ def r_to_s(x, dim, length, exact, fill, rank, ranks, group):
 def s_to_r(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _gather(x, dim, size, ranks, group),
+        lambda x: _gather(x, dim, size, exact, ranks, group),
         lambda g: r_to_s(g, dim, length, exact, 0.0, rank, ranks, group),
         x,
     )
@@ -208,7 +201,7 @@ def _s_to_p(x, dim, size, exact, rank, ranks, group):
 
     def place(x):
         x = _pad(x, dim, rank * length, (ranks - 1 - rank) * length)
-        return _first_rows(x, dim, size)
+        return _first_rows(x, dim, size, exact)
 
     return _WithAdjoint.apply(
         place, lambda g: v_to_s(g, dim, length, exact, 0.0, rank, ranks, group), x
@@ -221,7 +214,7 @@ def _s_to_p(x, dim, size, exact, rank, ranks, group):
 def s_to_v(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _gather(x, dim, size, ranks, group),
+        lambda x: _gather(x, dim, size, exact, ranks, group),
         lambda g: p_to_s(g, dim, length, exact, rank, ranks, group),
         x,
     )
@@ -269,7 +262,7 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group)
         rows = _native.wait_tensor(_native.all_to_all_single(rows, [1] * ranks, [1] * ranks, group))
         received = rows.split([math.prod(piece.shape[1:]) for piece in pieces], 1)
         return tuple(
-            _join(row.reshape(piece.shape), dim, size)
+            _join(row.reshape(piece.shape), dim, size, exact)
             for row, piece, dim, size in zip(received, pieces, concat_dims, sizes, strict=True)
         )
 

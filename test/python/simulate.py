@@ -64,6 +64,7 @@ class _Simulation:
         ]
 
     def run(self, timeout_seconds):
+        excepthook = sys.excepthook  # init_process_group puts one that names a rank before it
         torch._C._distributed_c10d._set_thread_isolation_mode(True)
         threaded._install_threaded_pg()
         try:
@@ -74,6 +75,7 @@ class _Simulation:
             threaded.ProcessLocalGroup.reset()
             threaded._uninstall_threaded_pg()
             torch._C._distributed_c10d._set_thread_isolation_mode(False)
+            sys.excepthook = excepthook
         if self.errors:
             raise RanksFailed(self.errors)
         return self.results

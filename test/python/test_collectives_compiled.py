@@ -114,8 +114,8 @@ def fresh_dynamo():
     [
         (2, True, True, (8, 12, 6), 1),
         (2, True, False, (8, 12, 6), 2),
-        (2, False, True, (7, 11, 8), 1),
-        (3, False, False, (8, 10, 9), 2),
+        (2, False, True, (7, 11, 9), 1),
+        (3, False, False, (8, 10, 11), 2),
     ],
 )
 def test_values_compilations_and_graphs(ranks, exact, dynamic, lengths, compilations):
