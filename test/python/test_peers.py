@@ -3,10 +3,9 @@
 import sys
 from pathlib import Path
 
+import gloo_pool
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
@@ -67,19 +66,15 @@ def _assert_same_gradients(model, reference):
         assert error < 1e-5, f"{name}: {error}"
 
 
-def _worker(rank, store):
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
-    try:
-        last_rank_ignored = _batch(0, TOKENS // RANKS)
-        batches = [_batch(0, 1), _batch(3, 0), last_rank_ignored]
-        _against_one_device(None, False, batches)
-        _against_one_device(None, True, batches)
-        _against_one_device("aot_eager", False, batches)
-    finally:
-        dist.destroy_process_group()
+def _ulysses_case(rank):
+    last_rank_ignored = _batch(0, TOKENS // RANKS)
+    batches = [_batch(0, 1), _batch(3, 0), last_rank_ignored]
+    _against_one_device(None, False, batches)
+    _against_one_device(None, True, batches)
+    _against_one_device("aot_eager", False, batches)
 
 
 @pytest.mark.gloo
 @pytest.mark.slow
-def test_ulysses_equals_one_device(tmp_path):
-    mp.spawn(_worker, (tmp_path / "store",), nprocs=RANKS)
+def test_ulysses_equals_one_device():
+    gloo_pool.run(RANKS, _ulysses_case)
