@@ -318,7 +318,7 @@ bool is_empty(const Type& type) {
 }
 
 // One operand that is not empty keeps its axis along `dim`; the joined length of several is a new
-// one, whose parts can be cut from the whole.
+// one.
 Application cat_rule(const Call& call) {
   const std::vector<NodeId> values = tensor_arguments(call);
   const Type& type = call.result();
@@ -330,6 +330,10 @@ Application cat_rule(const Call& call) {
                                   [&](NodeId value) { return !is_empty(shape(value)); });
   Application application;
   TensorLetters result = fresh_letters(application, type, "x");
+  if (full != 1) {
+    for (LetterId letter : result[dim])
+      application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+  }
   for (NodeId value : values) {
     // torch lets an empty one-dimensional tensor stand for nothing.
     if (static_cast<int64_t>(shape(value).shape.size()) != rank) continue;
@@ -342,29 +346,6 @@ Application cat_rule(const Call& call) {
   }
   application.results.push_back(std::move(result));
   return application;
-}
-
-bool stands_in(const TensorLetters& letters, LetterId letter) {
-  return std::any_of(letters.begin(), letters.end(), [letter](const DimLetters& dim) {
-    return std::find(dim.begin(), dim.end(), letter) != dim.end();
-  });
-}
-
-LocalResult cat_local(LocalForm& form) {
-  const Application& application = form.application();
-  const bool in_operands = std::any_of(
-      application.operands.begin(), application.operands.end(),
-      [&](const Operand& operand) { return stands_in(operand.letters, form.letter()); });
-  if (in_operands) return {form.emit_same(local_type(form))};
-  // Sharded along the joined length: the operands are whole, and so is what cat makes of them.
-  const Call& call = form.call();
-  const int64_t dim = call.dim_or("dim", static_cast<int64_t>(call.result().shape.size()), 0);
-  const Expr part = form.local_shape()[static_cast<size_t>(dim)];
-  const NodeId whole = form.emit_same(call.result());
-  return {form.emit("Tensor.narrow",
-                    {Arg::of(whole), Arg::integer_of(dim),
-                     Arg::size_of(Expr::symbol(kRankSymbol) * part), Arg::size_of(part)},
-                    {}, local_type(form))};
 }
 
 Application stack_rule(const Call& call) {
@@ -470,8 +451,7 @@ std::vector<OpDef> make_ops() {
       view_op("unbind", {"torch.unbind", "Tensor.unbind"}, "self, dim=0",
               "… x … -> … (each element)  whole x", split_rule),
       copy_op("cat", {"torch.cat", "torch.concat", "torch.concatenate"},
-              "tensors, dim=0, *, out=None", "… a …, … b … -> … y …  whole a b", cat_rule,
-              cat_local),
+              "tensors, dim=0, *, out=None", "… a …, … b … -> … y …  whole a b y", cat_rule),
       copy_op("stack", {"torch.stack"}, "tensors, dim=0, *, out=None", "…, … -> … n …  whole n",
               stack_rule),
   };

@@ -1,15 +1,15 @@
 #include <gtest/gtest.h>
 
-#include "rules.h"
+#include "rule_testing.h"
 
-namespace autosp::test {
+namespace autosp {
 namespace {
 
 std::string heads(std::string_view keys, std::string_view more) {
   return "symbols b=2, s=16, t=12\n%q: f32[b, 4, s, 8] = input user \"q\"\n%k: f32[b, " +
          std::string(keys) + ", t, 8] = input user \"k\"\n%v: f32[b, " + std::string(keys) +
-         ", t, 6] = input user \"v\"\n%m: f32[1, 1, s, t] = input user \"m\"\n"
-         "%y: f32[b, 4, s, 6] = torch._C._nn.scaled_dot_product_attention(" +
+         ", t, 6] = input user \"v\"\n%m: f32[1, 1, s, t] = input user \"m\"\n%y: f32[b, 4, s, 6] "
+         "= torch._C._nn.scaled_dot_product_attention(" +
          std::string(more) + ")";
 }
 
@@ -63,4 +63,4 @@ TEST(Attention, DropoutMustBeTheConstantZero) {
 }
 
 }  // namespace
-}  // namespace autosp::test
+}  // namespace autosp

@@ -1,39 +1,40 @@
 #include <gtest/gtest.h>
 
-#include "rules.h"
+#include "rule_testing.h"
 
-namespace autosp::test {
+namespace autosp {
 namespace {
 
 TEST(Creation, ArangeKnowsItsGlobalPosition) {
   const std::string call =
       "symbols s=16\n%y: i64[s] = torch.arange(s, device=@\"device(type='cpu')\")";
   EXPECT_EQ(rule_of(call), "-> (x0)  index x0");
-  EXPECT_EQ(local_of(call, "x0"),
-            "%local1: i64[u] = torch.arange(rank*u, rank*u + u, device=@\"device(type='cpu')\")");
+  EXPECT_EQ(local_form(call, "x0"),
+            "%n0: i64[(s//2)] = torch.arange(rank*(s//2), rank*(s//2) + (s//2), "
+            "device=@\"device(type='cpu')\")\n%n0");
 }
 
 TEST(Creation, ArangeBoundsInEveryStyle) {
-  const std::string expected =
-      "%local1: i64[u] = torch.arange(2*rank*u + 3, 2*rank*u + 2*u + 3, 2)";
+  const std::string expected = "%n0: i64[8] = torch.arange(16*rank + 3, 16*rank + 19, 2)\n%n0";
   for (const char* bounds :
        {"3, 35, 2", "3, 35, step=2", "3, end=35, step=2", "start=3, end=35, step=2"}) {
-    EXPECT_EQ(local_of(std::string("%y: i64[16] = torch.arange(") + bounds + ")", "x0"), expected)
+    EXPECT_EQ(local_form(std::string("%y: i64[16] = torch.arange(") + bounds + ")", "x0"), expected)
         << bounds;
   }
-  EXPECT_EQ(local_of("%y: f32[16] = torch.arange(end=16, dtype=@torch.float32)", "x0"),
-            "%local1: f32[u] = torch.arange(rank*u, rank*u + u, dtype=@torch.float32)");
+  EXPECT_EQ(local_form("%y: f32[16] = torch.arange(end=16, dtype=@torch.float32)", "x0"),
+            "%n0: f32[8] = torch.arange(8*rank, 8*rank + 8, dtype=@torch.float32)\n%n0");
   EXPECT_EQ(rule_of("%y: f32[10] = torch.arange(0.0, 1.0, 0.1)"), "-> (x0)  whole x0");
 }
 
 TEST(Creation, SizesBecomeLocal) {
-  EXPECT_EQ(local_of("symbols s=16\n%y: f32[2, s] = torch.zeros(2, s, dtype=@torch.float32)", "x1"),
-            "%local1: f32[2, u] = torch.zeros([2, u], dtype=@torch.float32)");
   EXPECT_EQ(
-      local_of(
+      local_form("symbols s=16\n%y: f32[2, s] = torch.zeros(2, s, dtype=@torch.float32)", "x1"),
+      "%n0: f32[2, (s//2)] = torch.zeros([2, (s//2)], dtype=@torch.float32)\n%n0");
+  EXPECT_EQ(
+      local_form(
           "symbols s=16\n%y: f32[s, 8] = torch.full((s, 8), -1.5, device=@\"device(type='cpu')\")",
           "x0"),
-      "%local1: f32[u, 8] = torch.full([u, 8], -1.5, device=@\"device(type='cpu')\")");
+      "%n0: f32[(s//2), 8] = torch.full([(s//2), 8], -1.5, device=@\"device(type='cpu')\")\n%n0");
 }
 
 TEST(Creation, ATemplateLendsNoAxes) {
@@ -41,15 +42,15 @@ TEST(Creation, ATemplateLendsNoAxes) {
   EXPECT_EQ(rule_of(x + "%y: f32[s, 8] = torch.zeros_like(%x)"), "-> (x0)(x1)");
   EXPECT_EQ(rule_of(x + "%y: bool[] = Tensor.new_ones(%x, (), dtype=@torch.bool)"), "-> []");
   EXPECT_EQ(
-      local_of(x + "%y: f32[s, 8] = torch.zeros_like(%x, memory_format=@torch.preserve_format)",
-               "x0"),
-      "%local1: f32[u, 8] = Tensor.new_zeros(%x, [u, 8])");
-  EXPECT_EQ(local_of(x + "%y: i64[s, 8] = torch.full_like(%x, 7, dtype=@torch.int64)", "x0"),
-            "%local1: i64[u, 8] = Tensor.new_full(%x, [u, 8], 7, dtype=@torch.int64)");
-  EXPECT_EQ(local_of(x + "%y: bool[s] = Tensor.new_ones(%x, s, dtype=@torch.bool)", "x0"),
-            "%local1: bool[u] = Tensor.new_ones(%x, [u], dtype=@torch.bool)");
-  EXPECT_EQ(local_of(x + "%y: f32[s] = Tensor.new_full(%x, (s,), 2.0)", "x0"),
-            "%local1: f32[u] = Tensor.new_full(%x, [u], 2.0)");
+      local_form(x + "%y: f32[s, 8] = torch.zeros_like(%x, memory_format=@torch.preserve_format)",
+                 "x0"),
+      "%n0: f32[(s//2), 8] = Tensor.new_zeros(%x, [(s//2), 8])\n%n0");
+  EXPECT_EQ(local_form(x + "%y: i64[s, 8] = torch.full_like(%x, 7, dtype=@torch.int64)", "x0"),
+            "%n0: i64[(s//2), 8] = Tensor.new_full(%x, [(s//2), 8], 7, dtype=@torch.int64)\n%n0");
+  EXPECT_EQ(local_form(x + "%y: bool[s] = Tensor.new_ones(%x, s, dtype=@torch.bool)", "x0"),
+            "%n0: bool[(s//2)] = Tensor.new_ones(%x, [(s//2)], dtype=@torch.bool)\n%n0");
+  EXPECT_EQ(local_form(x + "%y: f32[s] = Tensor.new_full(%x, (s,), 2.0)", "x0"),
+            "%n0: f32[(s//2)] = Tensor.new_full(%x, [(s//2)], 2.0)\n%n0");
 }
 
 TEST(Creation, ElementsWithAPositionAreWhole) {
@@ -74,4 +75,4 @@ TEST(Creation, DependsOnSizesAlone) {
 }
 
 }  // namespace
-}  // namespace autosp::test
+}  // namespace autosp

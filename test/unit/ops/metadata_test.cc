@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "rules.h"
+#include "rule_testing.h"
 
-namespace autosp::test {
+namespace autosp {
 namespace {
 
 TEST(Metadata, ItemReadsOneNumber) {
@@ -37,4 +37,4 @@ TEST(Metadata, NumbersOutOfNumbers) {
 }
 
 }  // namespace
-}  // namespace autosp::test
+}  // namespace autosp
