@@ -37,7 +37,7 @@ sys.path[:0] = [str(BENCH), str(BENCH.parent / "examples")]
 import autosp  # noqa: E402
 from peak_memory import PeakMemory  # noqa: E402
 from peers.ulysses import Ulysses  # noqa: E402
-from train import llama, random_windows, read_text, set_up_device  # noqa: E402
+from train import default_device, llama, random_windows, read_text, set_up_device  # noqa: E402
 
 ONE_DEVICE = ("one device, eager", "one device, compiled")
 BY_HAND = ("Ulysses, eager", "Ulysses, compiled")
@@ -272,7 +272,7 @@ def main() -> int:
         return subprocess.call(command, env={**os.environ, "OMP_NUM_THREADS": "1", **quiet})
     # The variants share the model's code: lengths that differ between them must not turn dynamic.
     torch._dynamo.config.automatic_dynamic_shapes = False
-    device = set_up_device()
+    device = set_up_device(default_device(args.ranks))
     bench = Bench(args, device)
     bench.run()
     if dist.get_rank() == 0:

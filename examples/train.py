@@ -38,7 +38,7 @@ TOLERANCE = {"loss": 1e-5, "norm": 1e-3}
 
 def train(args: argparse.Namespace) -> list[dict]:
     """Trains for `args.steps` steps and returns what each of them reported."""
-    device = set_up_device()
+    device = set_up_device(args.device)
     torch.manual_seed(0)
     model = LlamaForCausalLM(llama(args.seq)).to(device)
     if dist.is_initialized():
@@ -73,17 +73,21 @@ def llama(seq: int) -> LlamaConfig:
     )
 
 
-def set_up_device() -> torch.device:
-    """Joins the group of processes under torchrun; a GPU each when there are enough of them."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    if torch.cuda.device_count() >= ranks:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+def set_up_device(kind: str) -> torch.device:
+    """This process's device; under torchrun it joins the process group, too."""
+    device = torch.device(kind)
+    if kind == "cuda":
+        device = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
-    else:
-        device = torch.device("cpu")
     if "RANK" in os.environ:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     return device
+
+
+def default_device(ranks: int) -> str:
+    """GPUs when every rank on this machine can have its own."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
+    return "cuda" if torch.cuda.device_count() >= ranks else "cpu"
 
 
 def read_text(path: Path | None) -> torch.Tensor:
@@ -148,7 +152,7 @@ def run(args: argparse.Namespace, ranks: int, record: Path) -> list[dict]:
     """
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command = [sys.executable, *(torchrun if ranks > 1 else []), __file__]
-    for name in ("text", "steps", "seq", "batch", "lr"):
+    for name in ("text", "steps", "seq", "batch", "lr", "device"):
         if (value := getattr(args, name)) is not None:
             command += [f"--{name}", str(value)]
     command += ["--ranks", "1", "--record", str(record)]
@@ -209,6 +213,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2, help="1: one device, without comparison")
     parser.add_argument("--batch", type=int, default=1, help="sequences a step")
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], help="default: GPUs if there are enough"
+    )
     parser.add_argument("--record", type=Path, help="a file for the steps' results (JSON)")
     args = parser.parse_args()
     for name in ("steps", "seq", "ranks", "batch"):
@@ -216,6 +223,7 @@ def parse_arguments() -> argparse.Namespace:
             parser.error(f"--{name} must be at least 1")
     if args.text is not None and not args.text.exists():
         parser.error(f"--text: {args.text} does not exist")
+    args.device = args.device or default_device(args.ranks)
     return args
 
 
@@ -231,7 +239,10 @@ def main() -> int:
             args.record.write_text(json.dumps(steps))
         return 0
     with tempfile.TemporaryDirectory() as directory:
-        print(f"{describe(args.ranks)}, {args.batch} x {args.seq} tokens a step", flush=True)
+        print(
+            f"{describe(args.ranks)}, {args.batch} x {args.seq} tokens a step, {args.device}",
+            flush=True,
+        )
         parallel = run(args, args.ranks, Path(directory) / "parallel.json")
         print("the same steps on one device", flush=True)
         single = run(args, 1, Path(directory) / "single.json")
