@@ -128,11 +128,13 @@ class Printer {
       out_ += indent + "let " + name + " = size(" + length.to_string() + ")\n";
     }
     for (const auto& [name, body] : graph_.subgraphs) {
-      out_ += indent + "subgraph ";
+      out_ += indent;
+      out_ += "subgraph ";
       print_string(out_, name);
       out_ += " {\n";
       Printer(*body, out_).graph(depth + 1);
-      out_ += indent + "}\n";
+      out_ += indent;
+      out_ += "}\n";
     }
     for (const Node& node : graph_.nodes) {
       out_ += indent;
