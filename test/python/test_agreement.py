@@ -21,16 +21,10 @@ def outcome(call, *args):
     return None
 
 
-def threads(ranks, case, *args):
-    return run_ranks(ranks, case, *args)
-
-
-def processes(ranks, case, *args):
-    return gloo_pool.run(ranks, case, *args)
-
-
 both = pytest.mark.parametrize(
-    "run", [threads, pytest.param(processes, marks=pytest.mark.gloo)], ids=["threads", "gloo"]
+    "run",
+    [run_ranks, pytest.param(gloo_pool.run, marks=pytest.mark.gloo)],
+    ids=["threads", "gloo"],
 )
 
 

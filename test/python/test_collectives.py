@@ -1,213 +1,93 @@
-"""Every conversion against what the definitions of the placements say, computed from all ranks'
-values at once.
-"""
+"""Every conversion against what the definitions of the placements say."""
 
 import math
 
-import autosp.collectives  # noqa: F401  registers torch.ops.autosp
+import gloo_pool
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from autosp.errors import InternalError
+from placements import CONVERSIONS, Parts, group, ops, strided
 from simulate import RanksFailed, run_ranks
 
-ops = torch.ops.autosp
 
-
-def group_name():
-    return dist.group.WORLD.group_name
-
-
-class Parts:
-    """A dimension of n rows in P parts of ceil(n / P), on lists with one tensor per rank."""
-
-    def __init__(self, ranks, dim, size):
-        self.ranks, self.dim, self.size = ranks, dim, size
-        self.length = math.ceil(size / ranks)
-        self.exact = self.length * ranks == size
-
-    def pad(self, x, fill=0.0):
-        shape = list(x.shape)
-        shape[self.dim] = self.ranks * self.length - self.size
-        return torch.cat([x, torch.full(shape, fill, dtype=x.dtype)], self.dim)
-
-    def own(self, xs, fill=0.0):
-        return [self.pad(x, fill).chunk(self.ranks, self.dim)[r] for r, x in enumerate(xs)]
-
-    def join(self, xs):
-        whole = torch.cat(xs, self.dim).narrow(self.dim, 0, self.size)
-        return [whole] * self.ranks
-
-    def place(self, xs):
-        zero = [torch.zeros_like(x) for x in xs]
-        return [
-            self.join([xs[r] if r == rank else zero[r] for r in range(self.ranks)])[0]
-            for rank in range(self.ranks)
-        ]
-
-
-def total(xs):
-    return [torch.stack(xs).sum(0)] * len(xs)
-
-
-def first(xs):
-    return [x if r == 0 else torch.zeros_like(x) for r, x in enumerate(xs)]
-
-
-def same(xs):
-    return xs
-
-
-def times_ranks(xs):
-    return [x * len(xs) for x in xs]
-
-
-# name: (apply on one rank, is its input a part, forward of all ranks, adjoint of all ranks)
-CONVERSIONS = {
-    "r_to_v": (
-        lambda x, p, r: ops.r_to_v(x, p.ranks, group_name()),
-        False,
-        lambda p, xs: xs,
-        lambda p, gs: total(gs),
-    ),
-    "r_to_v unreduced": (
-        lambda x, p, r: ops.r_to_v(x, p.ranks, group_name(), False),
-        False,
-        lambda p, xs: xs,
-        lambda p, gs: times_ranks(gs),
-    ),
-    "r_to_s": (
-        lambda x, p, r: ops.r_to_s(x, p.dim, p.length, p.exact, 7.0, r, p.ranks, group_name()),
-        False,
-        lambda p, xs: p.own(xs, 7.0),
-        lambda p, gs: p.join(gs),
-    ),
-    "v_to_s": (
-        lambda x, p, r: ops.v_to_s(x, p.dim, p.length, p.exact, 7.0, r, p.ranks, group_name()),
-        False,
-        lambda p, xs: p.own(xs, 7.0),
-        lambda p, gs: p.place(gs),
-    ),
-    "s_to_r": (
-        lambda x, p, r: ops.s_to_r(x, p.dim, p.size, p.exact, r, p.ranks, group_name()),
-        True,
-        lambda p, xs: p.join(xs),
-        lambda p, gs: p.own(gs),
-    ),
-    "s_to_v": (
-        lambda x, p, r: ops.s_to_v(x, p.dim, p.size, p.exact, r, p.ranks, group_name()),
-        True,
-        lambda p, xs: p.join(xs),
-        lambda p, gs: p.own(total(gs)),
-    ),
-    "p_to_r": (
-        lambda x, p, r: ops.p_to_r(x, group_name()),
-        False,
-        lambda p, xs: total(xs),
-        lambda p, gs: gs,
-    ),
-    "p_to_v": (
-        lambda x, p, r: ops.p_to_v(x, group_name()),
-        False,
-        lambda p, xs: total(xs),
-        lambda p, gs: total(gs),
-    ),
-    "p_to_s": (
-        lambda x, p, r: ops.p_to_s(x, p.dim, p.length, p.exact, r, p.ranks, group_name()),
-        False,
-        lambda p, xs: p.own(total(xs)),
-        lambda p, gs: p.join(gs),
-    ),
-    "r_to_p": (
-        lambda x, p, r: ops.r_to_p(x, r),
-        False,
-        lambda p, xs: first(xs),
-        lambda p, gs: gs,
-    ),
-    "v_to_r": (
-        lambda x, p, r: ops.v_to_r(x, r),
-        False,
-        lambda p, xs: xs,
-        lambda p, gs: first(gs),
-    ),
-}
-
-PARTS = [(2, 0, 4), (2, 1, 3), (3, 2, 6), (3, 1, 7), (4, 1, 8), (4, 0, 5), (4, 2, 2)]
-
-
-def strided(shape, seed, dtype=torch.float64):
-    """Numbers in a layout that is nowhere contiguous."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randint(-50, 50, [2 * n for n in reversed(shape)], generator=generator).to(dtype)
-    return x[::2, ::2, ::2].permute(2, 1, 0)
-
-
-@pytest.mark.parametrize("ranks, dim, size", PARTS)
+@pytest.mark.parametrize(
+    "ranks, dim, size",
+    [(2, 0, 4), (2, 1, 3), (3, 2, 6), (3, 1, 7), (4, 1, 8), (4, 0, 5), (4, 2, 2)],
+)
 @pytest.mark.parametrize("name", CONVERSIONS)
 def test_forward_and_adjoint(name, ranks, dim, size):
-    apply, from_part, forward, adjoint = CONVERSIONS[name]
-    parts = Parts(ranks, dim, size)
-    shape = [2, 3, 4]
-    shape[dim] = parts.length if from_part else size
-    xs = [strided(shape, r) for r in range(ranks)]
-    expected = forward(parts, xs)
-    gs = [strided(expected[0].shape, 10 + r) for r in range(ranks)]
+    conversion, parts = CONVERSIONS[name], Parts(ranks, dim, size)
+    xs = conversion.arguments(parts, [2, 3, 4])
+    expected = conversion.forward(parts, xs)
+    gs = [strided(expected[0].shape, 10 + rank) for rank in range(ranks)]
 
     def on_rank(rank):
         x = xs[rank].detach().requires_grad_()
-        y = apply(x, parts, rank)
+        y = conversion.run(x, parts, rank, group())
         (grad,) = torch.autograd.grad(y, x, gs[rank])
         with torch.no_grad():
-            assert torch.equal(apply(x, parts, rank), y)
+            assert torch.equal(conversion.run(x, parts, rank, group()), y)
         return y.detach(), grad
 
-    results = run_ranks(ranks, on_rank)
-    for (y, grad), y_expected, grad_expected in zip(
-        results, expected, adjoint(parts, gs), strict=True
-    ):
-        assert torch.equal(y, y_expected)
-        assert torch.equal(grad, grad_expected)
+    grads = conversion.adjoint(parts, gs)
+    for rank, (y, grad) in enumerate(run_ranks(ranks, on_rank)):
+        assert torch.equal(y, expected[rank])
+        assert torch.equal(grad, grads[rank])
 
 
 @pytest.mark.parametrize("name", ["r_to_s", "s_to_v", "p_to_s", "v_to_s", "s_to_r", "r_to_p"])
 def test_adjoint_of_the_adjoint_is_the_conversion(name):
-    apply, from_part, forward, _ = CONVERSIONS[name]
-    parts = Parts(3, 1, 6)
-    xs = [strided([2, 2 if from_part else 6, 2], r) for r in range(3)]
-    expected = forward(parts, xs)
+    conversion, parts = CONVERSIONS[name], Parts(3, 1, 6)
+    xs = conversion.arguments(parts, [2, 6, 2])
 
     def on_rank(rank):
         x = torch.zeros_like(xs[rank]).requires_grad_()
-        y = apply(x, parts, rank)
+        y = conversion.run(x, parts, rank, group())
         g = torch.zeros_like(y).requires_grad_()
         (grad,) = torch.autograd.grad(y, x, g, create_graph=True)
         return torch.autograd.grad(grad, g, xs[rank])[0]
 
-    for result, y in zip(run_ranks(3, on_rank), expected, strict=True):
+    for result, y in zip(run_ranks(3, on_rank), conversion.forward(parts, xs), strict=True):
         assert torch.equal(result, y)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64, torch.bfloat16])
-@pytest.mark.parametrize("name", ["r_to_s", "s_to_r", "p_to_r", "p_to_s", "r_to_v", "r_to_p"])
-def test_dtypes(name, dtype):
-    if dtype == torch.bool and name.startswith("p_to"):
-        pytest.skip("no sums of truth values")
-    apply, from_part, forward, _ = CONVERSIONS[name]
-    parts = Parts(3, 1, 5)
-    xs = [strided([1, 2 if from_part else 5, 2], r, dtype) for r in range(3)]
-    results = run_ranks(3, lambda rank: apply(xs[rank], parts, rank))
-    for y, y_expected in zip(results, forward(parts, xs), strict=True):
-        assert y.dtype == dtype
-        assert torch.equal(y, y_expected.to(dtype))
+DTYPES = [torch.bool, torch.int32, torch.int64, torch.bfloat16, torch.float32]
+
+
+def every_conversion(rank, ranks, dtype):
+    """name -> result, of those that make sense for the type."""
+    parts = Parts(ranks, 1, 5)
+    return {
+        name: conversion.run(
+            conversion.arguments(parts, [2, 5, 3], dtype)[rank], parts, rank, group()
+        )
+        for name, conversion in CONVERSIONS.items()
+        if dtype != torch.bool or not name.startswith("p_to")
+    }
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "run, ranks",
+    [
+        (run_ranks, 3),
+        pytest.param(gloo_pool.run, 2, marks=pytest.mark.gloo),
+        pytest.param(gloo_pool.run, 4, marks=pytest.mark.gloo),
+    ],
+    ids=["threads", "gloo-2", "gloo-4"],
+)
+def test_dtypes(run, ranks, dtype):
+    parts = Parts(ranks, 1, 5)
+    for rank, results in enumerate(run(ranks, every_conversion, ranks, dtype)):
+        for name, y in results.items():
+            conversion = CONVERSIONS[name]
+            xs = conversion.arguments(parts, [2, 5, 3], dtype)
+            assert y.dtype == dtype
+            assert torch.equal(y, conversion.forward(parts, xs)[rank])
 
 
 # ---- all_to_all ----
-
-
-def heads_to_tokens(xs, tokens, heads):
-    """From [1, all tokens, part of heads, d] on each rank to [1, part of tokens, all heads, d]."""
-    return tokens.own(heads.join(xs))
 
 
 @pytest.mark.parametrize("ranks, size", [(2, 4), (3, 5), (4, 8)])
@@ -233,9 +113,7 @@ def test_all_to_all(ranks, size):
     def on_rank(rank):
         leaves = [x.detach().requires_grad_() for x in xs[rank]]
         lengths, wholes = [tokens.length] * 2, [h.size for h in heads]
-        ys = ops.all_to_all(
-            leaves, [1, 1], lengths, [2, 2], wholes, tokens.exact, ranks, group_name()
-        )
+        ys = ops.all_to_all(leaves, [1, 1], lengths, [2, 2], wholes, tokens.exact, ranks, group())
         return ys, torch.autograd.grad(ys, leaves, gs[rank])
 
     for rank, (ys, got) in enumerate(run_ranks(ranks, on_rank)):
@@ -249,9 +127,7 @@ def test_all_to_all_exchanges_only_needed_cotangents_once():
         calls = CountCollectives()
         frozen, trained = torch.ones(4, 2), torch.ones(4, 3, requires_grad=True)
         with calls:
-            ys = ops.all_to_all(
-                [frozen, trained], [0, 0], [2, 2], [1, 1], [4, 6], True, 2, group_name()
-            )
+            ys = ops.all_to_all([frozen, trained], [0, 0], [2, 2], [1, 1], [4, 6], True, 2, group())
             sum(y.sum() for y in ys).backward()
         return calls.elements, trained.grad
 
@@ -274,20 +150,11 @@ class CountCollectives(torch.utils._python_dispatch.TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_all_to_all_of_truth_values():
-    xs = [strided([4, 1, 1], r, torch.bool) for r in range(2)]
-    results = run_ranks(
-        2, lambda rank: ops.all_to_all([xs[rank]], [0], [2], [1], [2], True, 2, group_name())
-    )
-    whole = torch.cat(xs, 1)
-    assert torch.equal(torch.cat([r[0] for r in results]), whole)
-
-
 def test_all_to_all_refuses_mixed_dtypes():
     xs = [torch.ones(2, 1), torch.ones(2, 1, dtype=torch.bfloat16)]
 
     def on_rank(rank):
-        ops.all_to_all(xs, [0, 0], [1, 1], [1, 1], [2, 2], True, 2, group_name())
+        ops.all_to_all(xs, [0, 0], [1, 1], [1, 1], [2, 2], True, 2, group())
 
     with pytest.raises(RanksFailed) as failed:
         run_ranks(2, on_rank)
@@ -327,15 +194,15 @@ def test_sharded_mean_loss_has_the_gradients_of_one_device():
     one_device(w_single).backward()
 
     def on_rank(rank):
-        group, u = group_name(), 4
+        name, u = group(), 4
         weight = w.detach().requires_grad_()
-        local = ops.r_to_s(x, 1, u, False, 0.0, rank, ranks, group)
-        h = torch.tanh(local @ ops.r_to_v(weight, ranks, group))
-        (h,) = ops.all_to_all([h], [2], [width // ranks], [1], [n], False, ranks, group)
-        (h,) = ops.all_to_all([h.cumsum(1)], [1], [u], [2], [width], False, ranks, group)
-        error = (h - ops.r_to_s(target, 1, u, False, 0.0, rank, ranks, group)).square()
+        local = ops.r_to_s(x, 1, u, False, 0.0, rank, ranks, name)
+        h = torch.tanh(local @ ops.r_to_v(weight, ranks, name))
+        (h,) = ops.all_to_all([h], [2], [width // ranks], [1], [n], False, ranks, name)
+        (h,) = ops.all_to_all([h.cumsum(1)], [1], [u], [2], [width], False, ranks, name)
+        error = (h - ops.r_to_s(target, 1, u, False, 0.0, rank, ranks, name)).square()
         error = ops.mask_tail(error, 1, n, 0.0, rank)
-        loss = ops.p_to_r(error.sum(), group) / (n * width)
+        loss = ops.p_to_r(error.sum(), name) / (n * width)
         loss.backward()
         return loss.detach(), weight.grad
 
