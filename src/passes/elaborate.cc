@@ -51,11 +51,20 @@ class Elaborator {
   void emit(const Node& node);
   void emit_sharded(const Node& node);
   void emit_tuple_element(const Node& node, const Operand& tuple);
+  struct Input {
+    NodeId value;
+    Placement from, to;
+  };
   void exchange_region_inputs(int region, const Node& near);
+  void exchange(const std::vector<Input>& inputs, const Node& near);
   Arg emit_output(const Arg& output, OutputInfo& info);
 
   Placement settled(NodeId value) const { return settled_[value]; }
   NodeId value_as(NodeId value, const Placement& want, const Node& near);
+  void remember(NodeId value, const Placement& placement, NodeId local);
+  Arg tuple_elements(const Node& node, NodeId value);
+  bool borrows_sharded_shape(const Node& node) const;
+  void follow_grad_mode(const Node& node);
   NodeId convert(NodeId local, NodeId value, int element, const Placement& from, const Placement& to,
                  const Node& near);
   NodeId exchange_between(NodeId local, NodeId value, int element, const Placement& from, const Placement& to,
@@ -78,10 +87,14 @@ class Elaborator {
   GraphBuilder builder_;
   std::vector<NodeId> base_;         // old value -> its local value as computed
   std::vector<Placement> settled_;   // and that value's placement (never P)
-  std::map<std::tuple<NodeId, int, int, int>, NodeId> variants_;  // (old value, kind, dim, position)
+  using Variant = std::tuple<NodeId, int, int, int>;  // (old value, kind, dim, position)
+  std::map<Variant, NodeId> variants_;
+  std::vector<Variant> detached_;  // those that were made while gradients were disabled
+  bool grad_enabled_ = true;
   std::vector<std::vector<NodeId>> deferred_;  // spread views that wait for their region's core
   std::vector<bool> exchanged_;
-  std::map<NodeId, NodeId> masked_;  // operands of the node being written whose padding was replaced
+  // Operands of the node being written whose padding was replaced; by value, dimension and position.
+  std::map<std::tuple<NodeId, int, int>, NodeId> masked_;
   std::vector<Expr> divisible_;
 };
 
@@ -271,6 +284,15 @@ void Elaborator::emit(const Node& node) {
     emit_sharded(node);
     return;
   }
+  follow_grad_mode(node);
+  settled_[node.id] = placements_.produced(node.id, 0);
+  const OpDef* op = axes_.op(node.id);
+  if (op != nullptr && op->localize != nullptr && borrows_sharded_shape(node)) {
+    const Call call(old_, node, *op);
+    Local local(*this, node, call, LetterLeaf{});
+    base_[node.id] = op->localize(local).node;
+    return;
+  }
   std::map<NodeId, int> seen;
   Node copy = node;
   for (Arg& arg : copy.args) arg = localized(node, arg, seen);
@@ -278,7 +300,17 @@ void Elaborator::emit(const Node& node) {
   const NodeId id = builder_.call(copy.target, std::move(copy.args), std::move(copy.kwargs), node.type, &node);
   builder_.graph().node(id).origin = node.origin;
   base_[node.id] = id;
-  settled_[node.id] = placements_.produced(node.id, 0);
+}
+
+// Whether a value that only lends its shape is sharded, so that the call must spell out the sizes.
+bool Elaborator::borrows_sharded_shape(const Node& node) const {
+  bool borrows = false;
+  for_each_operand(node, [&](NodeId value) {
+    const auto& operands = axes_.application(node.id).operands;
+    const bool read = std::any_of(operands.begin(), operands.end(), [value](const Operand& operand) { return operand.value == value; });
+    borrows |= !read && settled(value).is_sharded();
+  });
+  return borrows;
 }
 
 void Elaborator::emit_sharded(const Node& node) {
@@ -304,7 +336,9 @@ void Elaborator::emit_sharded(const Node& node) {
       // Rows past the end of a ragged axis must not reach the sum.
       for (const Operand& operand : rule.operands) {
         const Placement want = placements_.needed(node.id, operand);
-        if (want.is_sharded()) masked_[operand.value] = local.mask(operand, value_as(operand.value, want, node), 0.0);
+        if (!want.is_sharded()) continue;
+        masked_[{operand.value, want.where.dim, want.where.position}] =
+            local.mask(operand, value_as(operand.value, want, node), 0.0);
       }
     }
     result.node = local.emit_same(std::move(type));
@@ -348,11 +382,26 @@ NodeId Elaborator::reshape(NodeId local, const std::vector<Expr>& shape, const N
 NodeId Elaborator::value_as(NodeId value, const Placement& want, const Node& near) {
   const Placement have = settled(value);
   if (have == want || !old_.node(value).type.is_tensor()) return base_[value];
-  const auto key = std::make_tuple(value, static_cast<int>(want.kind), want.where.dim, want.where.position);
+  const Variant key{value, static_cast<int>(want.kind), want.where.dim, want.where.position};
   if (const auto found = variants_.find(key); found != variants_.end()) return found->second;
   const NodeId converted = convert(base_[value], value, 0, have, want, near);
-  variants_[key] = converted;
+  remember(value, want, converted);
   return converted;
+}
+
+void Elaborator::remember(NodeId value, const Placement& placement, NodeId local) {
+  const Variant key{value, static_cast<int>(placement.kind), placement.where.dim, placement.where.position};
+  variants_[key] = local;
+  if (!grad_enabled_ && axes_.facts(value).differentiable) detached_.push_back(key);
+}
+
+// No gradient flows through a conversion that was made while gradients were disabled: later readers need their own.
+void Elaborator::follow_grad_mode(const Node& node) {
+  if (node.target != "torch._C._set_grad_enabled" || node.args.empty()) return;
+  grad_enabled_ = node.args[0].integer != 0;
+  if (!grad_enabled_) return;
+  for (const Variant& key : detached_) variants_.erase(key);
+  detached_.clear();
 }
 
 NodeId Elaborator::convert(NodeId local, NodeId value, int element, const Placement& from, const Placement& to,
@@ -424,15 +473,12 @@ NodeId Elaborator::exchange_between(NodeId local, NodeId value, int element, con
   return reshape(out, layout_.shape(global.shape, leaves, to), near);
 }
 
-// Converts, in one exchange, every input of an attention region that is there already and sharded by tokens.
+// Converts, in one exchange for each dtype, every input of an attention region that is there already and sharded by
+// tokens.
 void Elaborator::exchange_region_inputs(int region, const Node& near) {
   if (exchanged_[region]) return;
   exchanged_[region] = true;
-  struct Input {
-    NodeId value;
-    Placement from, to;
-  };
-  std::vector<Input> inputs;
+  std::map<DType, std::vector<Input>> inputs;
   std::vector<NodeId> members = regions_[region].spread;
   members.insert(members.end(), regions_[region].core.begin(), regions_[region].core.end());
   std::sort(members.begin(), members.end());
@@ -443,14 +489,19 @@ void Elaborator::exchange_region_inputs(int region, const Node& near) {
       if (!old_.node(operand.value).type.is_tensor()) continue;
       const Placement have = settled(operand.value);
       if (!have.is_sharded() || have == want) continue;
-      const bool known = std::any_of(inputs.begin(), inputs.end(), [&](const Input& input) {
+      std::vector<Input>& alike = inputs[old_.node(operand.value).type.dtype];
+      const bool known = std::any_of(alike.begin(), alike.end(), [&](const Input& input) {
         return input.value == operand.value && input.to == want;
       });
-      if (!known) inputs.push_back({operand.value, have, want});
+      if (!known) alike.push_back({operand.value, have, want});
     }
   }
-  if (inputs.size() < 2) return;
-  // Queries first, then keys and values, whatever views stand above them.
+  for (const auto& [dtype, alike] : inputs) {
+    if (alike.size() > 1) exchange(alike, near);
+  }
+}
+
+void Elaborator::exchange(const std::vector<Input>& inputs, const Node& near) {
   std::vector<Arg> values;
   std::vector<int> split, concat;
   std::vector<Expr> lengths, sizes;
@@ -478,8 +529,8 @@ void Elaborator::exchange_region_inputs(int region, const Node& near) {
     const NodeId item = builder_.call("_operator.getitem", {Arg::of(list), Arg::integer_of(static_cast<int64_t>(i))},
                                       types[i], &near);
     const Type& global = old_.node(input.value).type;
-    const auto key = std::make_tuple(input.value, static_cast<int>(input.to.kind), input.to.where.dim, input.to.where.position);
-    variants_[key] = reshape(item, layout_.shape(global.shape, axes_.value_leaves(input.value, 0), input.to), near);
+    const NodeId local = reshape(item, layout_.shape(global.shape, axes_.value_leaves(input.value, 0), input.to), near);
+    remember(input.value, input.to, local);
   }
 }
 
@@ -500,8 +551,9 @@ Arg Elaborator::localized(const Node& node, const Arg& arg, std::map<NodeId, int
       out.value = base_[arg.value];
       return out;
     }
+    if (old_.node(arg.value).type.kind == Type::Kind::kTuple) return tuple_elements(node, arg.value);
     const Placement want = placements_.needed(node.id, *use);
-    const auto masked = masked_.find(arg.value);
+    const auto masked = masked_.find({arg.value, want.where.dim, want.where.position});
     out.value = want.is_sharded() && masked != masked_.end() ? masked->second : value_as(arg.value, want, node);
     return out;
   }
@@ -509,8 +561,28 @@ Arg Elaborator::localized(const Node& node, const Arg& arg, std::map<NodeId, int
   return out;
 }
 
+// A tuple that an operator reads as a whole, with each element as the operator needs it.
+Arg Elaborator::tuple_elements(const Node& node, NodeId value) {
+  std::vector<Arg> items;
+  const std::vector<Type>& types = builder_.graph().node(base_[value]).type.elements;
+  for (int element = 0; element < static_cast<int>(types.size()); ++element) {
+    NodeId item = builder_.call("_operator.getitem", {Arg::of(base_[value]), Arg::integer_of(element)}, types[element], &node);
+    for (const Operand& operand : axes_.application(node.id).operands) {
+      if (operand.value != value || operand.element != element) continue;
+      const Placement have = placements_.produced(value, element);
+      const Placement want = placements_.needed(node.id, operand);
+      if (!(have == want)) item = convert(item, value, element, have, want, node);
+    }
+    items.push_back(Arg::of(item));
+  }
+  return Arg::tuple_of(std::move(items));
+}
+
 Arg Elaborator::emit_output(const Arg& output, OutputInfo& info) {
   Arg out = output;
+  for (const Arg& item : output.items) {
+    for_each_value(item, [](NodeId) { throw InternalError("an output is nested"); });
+  }
   if (!output.is_value()) return out;
   const Node& node = old_.node(output.value);
   const Placement have = settled(output.value);

@@ -1,5 +1,8 @@
 #include "passes/functionalize.h"
 
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/builder.h"
@@ -16,7 +19,7 @@ class Functionalizer {
       root_.push_back(node.id);
       const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
       // An operator nobody knows may return a view.
-      const bool aliases = node.kind == NodeKind::kCall && (op == nullptr || op->aliases || !op->functional.empty());
+      const bool aliases = node.kind == NodeKind::kCall && (op == nullptr || op->aliases || writes(node));
       if (aliases && !node.args.empty() && node.args[0].is_value()) root_[node.id] = root_[node.args[0].value];
     }
     last_read_.assign(graph.nodes.size(), kNoNode);
@@ -31,13 +34,15 @@ class Functionalizer {
   bool run(Graph& out) {
     bool changed = false;
     for (const Node& node : graph_.nodes) {
-      const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
-      if (op == nullptr || op->functional.empty()) {
+      if (node.target == "torch._C._set_grad_enabled" && !node.args.empty()) grad_enabled_ = node.args[0].integer != 0;
+      made_with_grad_.push_back(grad_enabled_);
+      if (writes(node)) {
+        write(node);
+        changed = true;
+      } else {
+        refuse_unknown_write(node);
         builder_.copy(node);
-        continue;
       }
-      write(node, *op);
-      changed = true;
     }
     out = builder_.finish(graph_.outputs);
     return changed;
@@ -48,7 +53,55 @@ class Functionalizer {
     throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) + ": " + why);
   }
 
-  void write(const Node& node, const OpDef& op) {
+  // Whether the call overwrites its first operand in a way that has an out-of-place form.
+  bool writes(const Node& node) const {
+    const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
+    if (op == nullptr) return false;
+    if (!op->functional.empty()) return true;
+    return op->signature.find("inplace") != std::string_view::npos && Call(graph_, node, *op).boolean_or("inplace", false);
+  }
+
+  // Later steps read dataflow alone, so a write that they can't see must not pass.
+  void refuse_unknown_write(const Node& node) const {
+    if (node.kind == NodeKind::kInput) return;
+    const std::string& name = node.target;
+    const bool in_place = name.size() > 1 && name.ends_with('_') && !name.ends_with("__") && !name.starts_with("_operator.");
+    const OpDef* op = find_op(name);
+    const bool acts = op != nullptr && op->effect;
+    if (in_place && !acts) {
+      const auto reason = op == nullptr || op->refuse == nullptr ? std::nullopt : op->refuse(Call(graph_, node, *op));
+      refuse(node, reason.value_or("it changes a tensor in place, and AutoSP doesn't know the operator that gives the new "
+                                   "value instead; use the out-of-place form"));
+    }
+    for (const auto& [key, arg] : node.kwargs) {
+      if (key == "out" && !arg.is_none()) refuse(node, "it writes into the tensor given as out=, which is not supported; use its result");
+    }
+  }
+
+  // The out-of-place call of a write.
+  Node out_of_place(const Node& node) const {
+    const OpDef& op = *find_op(node.target);
+    Node out = node;
+    out.origin = -1;
+    if (!op.functional.empty()) {
+      out.target = std::string(op.functional);
+      return out;
+    }
+    const Call call(graph_, node, op);
+    out.args.clear();
+    out.kwargs.clear();
+    for (const auto& [parameter, arg] : call.bound()) {
+      if (parameter == "inplace") continue;
+      if (out.args.empty()) {
+        out.args.push_back(arg);
+      } else {
+        out.kwargs.emplace_back(parameter, arg);
+      }
+    }
+    return out;
+  }
+
+  void write(const Node& node) {
     ensure(!node.args.empty() && node.args[0].is_value(), "an in-place call without a tensor to write to");
     const NodeId target = node.args[0].value;
     const NodeId memory = root_[target];
@@ -57,6 +110,10 @@ class Functionalizer {
       refuse(node, "it changes the program's input " + owner.target +
                        " in place, which is not supported; compute a new tensor, or update it outside the compiled function");
     }
+    if (!grad_enabled_ && made_with_grad_[memory] && is_floating(owner.type.dtype)) {
+      refuse(node, "it changes %" + owner.name + " in place while gradients are disabled, so that its gradient would not see "
+                       "the change; this is not supported. Compute a new tensor");
+    }
     // Whatever else shares the memory must not be read afterwards: it would have to show the change.
     for (NodeId other = memory; other < node.id; ++other) {
       if (root_[other] != memory || same_tensor(other, target) || last_read_[other] <= node.id) continue;
@@ -64,12 +121,14 @@ class Functionalizer {
                        graph_.node(other).name + " that is read afterwards; this is not supported. Write to a tensor of its "
                        "own (call .clone() first), or use the out-of-place form");
     }
-    Node functional = node;
-    functional.target = std::string(op.functional);
-    functional.origin = -1;
     const Type& written = graph_.node(target).type;
-    const NodeId value = builder_.copy(functional);
+    NodeId value = builder_.copy(out_of_place(node));
     builder_.graph().node(value).type = node.type.is_tensor() ? node.type : written;
+    if (may_promote(node, written.dtype)) {
+      // In place the tensor keeps its dtype; a new value has the dtype that torch promotes to.
+      const Type kept = builder_.graph().node(value).type;
+      value = builder_.call("Tensor.to", {Arg::of(value), Arg::literal_of(torch_dtype(written.dtype))}, kept, &node);
+    }
     builder_.map(node.id, value);
     builder_.map(target, value);
     // Earlier in-place results are the same tensor as what they wrote to.
@@ -78,14 +137,23 @@ class Functionalizer {
     }
   }
 
+  bool may_promote(const Node& node, DType dtype) const {
+    bool other = false;
+    for_each_operand(node, [&](NodeId operand) {
+      const Type& type = graph_.node(operand).type;
+      other |= type.is_tensor() && type.dtype != dtype && type.dtype != DType::kBool && !type.shape.empty() &&
+               is_floating(type.dtype) == is_floating(dtype);
+    });
+    return other;
+  }
+
   // Whether two values are one tensor object: a tensor and the results of in-place calls on it.
   bool same_tensor(NodeId a, NodeId b) const { return object(a) == object(b); }
 
   NodeId object(NodeId value) const {
     for (;;) {
       const Node& node = graph_.node(value);
-      const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
-      if (op == nullptr || op->functional.empty()) return value;
+      if (!writes(node)) return value;
       value = node.args[0].value;
     }
   }
@@ -94,6 +162,8 @@ class Functionalizer {
   GraphBuilder builder_;
   std::vector<NodeId> root_;       // value -> the value whose memory it may share
   std::vector<NodeId> last_read_;  // value -> its last reader; graph.size() when it is returned
+  std::vector<bool> made_with_grad_;
+  bool grad_enabled_ = true;
 };
 
 }  // namespace

@@ -47,17 +47,21 @@ class MaskEvaluator {
  public:
   explicit MaskEvaluator(const Graph& graph) : graph_(graph), known_(graph.nodes.size()) {
     for (const Node& node : graph.nodes) {
-      if (node.kind == NodeKind::kInput || !node.type.is_tensor() || is_floating(node.type.dtype)) continue;
+      if (node.kind == NodeKind::kInput || !node.type.is_tensor()) continue;
+      // Narrower integers could wrap around.
+      const DType dtype = node.type.dtype;
+      if (dtype != DType::kBool && dtype != DType::kInt64 && dtype != DType::kInt32) continue;
       const OpDef* op = find_op(node.target);
       if (op != nullptr) known_[node.id] = evaluate(Call(graph, node, *op));
     }
   }
 
   // Whether a mask over [..., queries, keys] is true exactly where key <= query.
-  bool is_causal(NodeId mask) const {
+  bool is_causal(NodeId mask, const Expr& queries, const Expr& keys) const {
     const Type& type = graph_.node(mask).type;
     const size_t rank = type.shape.size();
-    if (!type.is_tensor() || rank < 2 || type.dtype != DType::kBool || type.shape[rank - 2] != type.shape[rank - 1]) {
+    if (!type.is_tensor() || rank < 2 || type.dtype != DType::kBool || type.shape[rank - 2] != queries ||
+        type.shape[rank - 1] != keys || queries != keys) {
       return false;
     }
     const Known& mask_elements = known_[mask];
@@ -168,7 +172,8 @@ class MaskEvaluator {
   Known arithmetic(const Call& call, std::string_view name) const {
     const Known left = as_integer(operand(call, "input"));
     const Known right = as_integer(operand(call, "other"));
-    if (!left || !right || call.integer_or("alpha", 1) != 1) return std::nullopt;
+    // Sums and products of truth values are logic, not numbers.
+    if (!left || !right || call.integer_or("alpha", 1) != 1 || call.result().dtype == DType::kBool) return std::nullopt;
     if (name == "add") return Elements::number(left->integer + right->integer);
     if (name == "sub") return Elements::number(left->integer - right->integer);
     return Elements::number(left->integer * right->integer);
@@ -277,7 +282,8 @@ class MaskEvaluator {
       if (tensors != items.size() || tensors != rank) return std::nullopt;
       for (size_t dim = 0; dim < rank; ++dim) {
         const Known at = argument(items[dim], call.result().shape);
-        if (!at || at->kind != Elements::Kind::kInteger) return std::nullopt;
+        // An index below zero would count from the end.
+        if (!at || at->kind != Elements::Kind::kInteger || !always(at->integer, call.result().shape)) return std::nullopt;
         indices[index_name(dim)] = at->integer;
       }
       return substitute(source, indices);
@@ -379,7 +385,12 @@ bool prove_causal(Graph& graph) {
     Node& node = graph.node(id);
     const Call call(graph, node, *find_op(node.target));
     const NodeId mask = call.value("attn_mask");
-    if (mask == kNoNode || call.boolean_or("is_causal", false) || !masks.is_causal(mask)) continue;
+    if (mask == kNoNode || call.boolean_or("is_causal", false)) continue;
+    const auto length = [&](std::string_view parameter) {
+      const std::vector<Expr>& shape = call.tensor(parameter)->shape;
+      return shape[shape.size() - 2];
+    };
+    if (!masks.is_causal(mask, length("query"), length("key"))) continue;
     Kwargs kwargs;
     for (const auto& [parameter, arg] : call.bound()) {
       if (parameter == "attn_mask") {

@@ -166,38 +166,42 @@ class ScorePattern {
   FactorId axis_ = -1;
 };
 
-std::vector<FactorId> all_leaves(const Axes& axes, NodeId node, const TensorLetters& letters) {
-  std::vector<FactorId> out;
-  for (const DimLetters& dim : letters) {
-    for (LetterId letter : dim) {
-      const FactorList leaves = axes.letter_leaves(node, letter);
-      out.insert(out.end(), leaves.begin(), leaves.end());
+// The one pass letter's leaf that is `factor` in a node's rule; `several` is set where there are more.
+std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId factor, bool* several = nullptr) {
+  const Application& rule = axes.application(node);
+  std::optional<LetterLeaf> found;
+  bool more = false;
+  for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
+    if (rule.letters[letter].kind != LetterKind::kPass) continue;
+    const FactorList leaves = axes.letter_leaves(node, letter);
+    for (size_t position = 0; position < leaves.size(); ++position) {
+      if (leaves[position] != factor) continue;
+      more |= found.has_value();
+      found = LetterLeaf{letter, static_cast<int>(position)};
     }
   }
-  return out;
+  if (several != nullptr) *several = more;
+  return more ? std::nullopt : found;
 }
 
-// Factors that queries, keys, values and the result share, innermost dimension first: heads before batch.
+// Factors along which queries, keys, values and the result are independent: those of a letter that all of them have.
+// Innermost dimension first: heads before batch.
 std::vector<FactorId> shared_factors(const Axes& axes, const AttentionRegion& region) {
-  std::vector<std::vector<FactorId>> sets;
   const NodeId first = region.core.front();
   const NodeId last = region.core.back();
-  const size_t read = 3;  // query, key and value of a fused operator; a product has two operands
-  for (NodeId node : {first, last}) {
+  const auto shared = [&](NodeId node, FactorId leaf) {
     const Application& rule = axes.application(node);
-    for (size_t i = 0; i < std::min(read, rule.operands.size()); ++i) {
-      sets.push_back(all_leaves(axes, node, rule.operands[i].letters));
-    }
-    if (first == last) break;
-  }
-  const TensorLetters& result = axes.application(last).results.at(0);
+    const std::optional<LetterLeaf> place = pass_leaf(axes, node, leaf);
+    const size_t read = std::min<size_t>(rule.operands.size(), 3);  // query, key, value; a product has two operands
+    return place && axes.find(node, rule.results.at(0), *place) &&
+           std::all_of(rule.operands.begin(), rule.operands.begin() + static_cast<std::ptrdiff_t>(read),
+                       [&](const Operand& operand) { return axes.find(node, operand.letters, *place).has_value(); });
+  };
   std::vector<FactorId> out;
-  for (auto dim = result.rbegin(); dim != result.rend(); ++dim) {
-    for (FactorId leaf : all_leaves(axes, last, {*dim})) {
-      const bool shared = std::all_of(sets.begin(), sets.end(), [leaf](const std::vector<FactorId>& set) {
-        return std::count(set.begin(), set.end(), leaf) == 1;
-      });
-      if (shared && !axes.is_token(leaf)) out.push_back(leaf);
+  const std::vector<FactorList> dims = axes.value_leaves(last, 0);
+  for (auto dim = dims.rbegin(); dim != dims.rend(); ++dim) {
+    for (FactorId leaf : *dim) {
+      if (!axes.is_token(leaf) && shared(first, leaf) && shared(last, leaf)) out.push_back(leaf);
     }
   }
   return out;
@@ -218,9 +222,8 @@ std::vector<NodeId> spreading_views(const Axes& axes, const std::vector<std::vec
     if (!moves_only) break;
     const bool private_value = std::all_of(users[node].begin(), users[node].end(),
                                            [&](NodeId user) { return readers.contains(user); });
-    const std::vector<FactorId> in = all_leaves(axes, node, rule.operands[0].letters);
-    const std::vector<FactorId> out = all_leaves(axes, node, rule.results[0]);
-    const bool has_head = std::count(in.begin(), in.end(), head) == 1 && std::count(out.begin(), out.end(), head) == 1;
+    const std::optional<LetterLeaf> place = pass_leaf(axes, node, head);
+    const bool has_head = place && axes.find(node, rule.operands[0].letters, *place) && axes.find(node, rule.results[0], *place);
     if (!private_value || !has_head) break;
     chain.push_back(node);
     readers.insert(node);
@@ -301,25 +304,13 @@ void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& reg
 }
 
 LetterLeaf head_letter(const Axes& axes, const AttentionRegion& region, NodeId node) {
-  const Application& rule = axes.application(node);
-  std::optional<LetterLeaf> found;
   bool several = false;
-  for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    const FactorList leaves = axes.letter_leaves(node, letter);
-    for (size_t position = 0; position < leaves.size(); ++position) {
-      if (leaves[position] != region.head || rule.letters[letter].kind != LetterKind::kPass) continue;
-      several |= found.has_value();
-      found = LetterLeaf{letter, static_cast<int>(position)};
-    }
-  }
-  if (!found || several) {
-    const Node& bad = axes.graph().node(node);
-    throw Unsupported(bad.target + " at " + bad.source + ": inside an attention that is computed per head, this " +
-                      (several ? "operator has the heads in two places" : "operator mixes the heads") +
-                      "; sequence parallelism by exchanging heads needs every operator between the scores and the "
-                      "attended values to work on each head alone");
-  }
-  return *found;
+  if (const auto found = pass_leaf(axes, node, region.head, &several)) return *found;
+  const Node& bad = axes.graph().node(node);
+  throw Unsupported(bad.target + " at " + bad.source + ": inside an attention that is computed per head, this " +
+                    (several ? "operator has the heads in two places" : "operator mixes the heads") +
+                    "; sequence parallelism by exchanging heads needs every operator between the scores and the "
+                    "attended values to work on each head alone");
 }
 
 }  // namespace autosp

@@ -80,6 +80,16 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
     if (times(result) > 1) return false;
   }
   if (kind == LetterKind::kSum) return true;
+  // Positions of a part follow each other only where the leaf is the letter's outermost.
+  if (kind == LetterKind::kIndex && leaf.position != 0) return false;
+  // A prefix follows the shards of the axis that it is cut from, unless it is an axis with shards of its own.
+  for (LetterId prefix = 0; prefix < static_cast<LetterId>(rule.letters.size()); ++prefix) {
+    if (rule.letters[prefix].link != leaf.letter) continue;
+    const FactorList whole = axes_.letter_leaves(node, leaf.letter);
+    const FactorList part = axes_.letter_leaves(node, prefix);
+    const auto length = [&](FactorId factor) { return axes_.factors().size(axes_.shard_base(factor)); };
+    if (whole.size() != 1 || part.size() != 1 || length(whole[0]) != length(part[0])) return false;
+  }
   // Every tensor result has the letter, so that each is cut.
   for (int element = 0; element < static_cast<int>(rule.results.size()); ++element) {
     const Type& type = axes_.graph().node(node).type;
