@@ -122,7 +122,8 @@ class Opener {
       return {item(0), item(1), item(2)};
     }
     const auto one = [&](const Arg& x, int64_t index, const std::vector<Expr>& shape) {
-      return linear(x.value, part("in_proj_weight", index, width), part("in_proj_bias", index, width), shape);
+      const Arg weight = part("in_proj_weight", index, width);
+      return linear(x.value, weight, part("in_proj_bias", index, width), shape);
     };
     return {one(query, 0, query_shape), one(key, 1, key_shape), one(value, 2, value_shape)};
   }
