@@ -454,20 +454,28 @@ class Parser {
     graph.nodes.push_back(std::move(node));
   }
 
+  std::string_view symbol_name() {
+    skip();
+    const size_t start = pos_;
+    const std::string_view symbol = word("a symbol");
+    if (is_reserved(symbol)) fail_at(start, "no symbol can have this name");
+    return symbol;
+  }
+
   void symbols(Graph& graph) {
     do {
       skip();
       const size_t start = pos_;
-      const std::string_view symbol = word("a symbol");
-      if (is_reserved(symbol)) fail_at(start, "no symbol can have this name");
+      const std::string_view symbol = symbol_name();
       expect('=');
-      if (!graph.hints.emplace(symbol, integer()).second)
+      if (!graph.hints.emplace(symbol, integer()).second) {
         fail_at(start, "two hints for one symbol");
+      }
     } while (accept(','));
   }
 
   void definition(Graph& graph) {
-    const std::string_view name = word("a symbol");
+    const std::string_view name = symbol_name();
     expect('=');
     if (!accept_word("size")) fail("expected size(...)");
     expect('(');

@@ -125,7 +125,12 @@ class Printer {
       out_ += '\n';
     }
     for (const auto& [name, length] : graph_.definitions) {
-      out_ += indent + "let " + name + " = size(" + length.to_string() + ")\n";
+      out_ += indent;
+      out_ += "let ";
+      out_ += name;
+      out_ += " = size(";
+      out_ += length.to_string();
+      out_ += ")\n";
     }
     for (const auto& [name, body] : graph_.subgraphs) {
       out_ += indent;

@@ -1,23 +1,30 @@
 // The text form of a graph, one node a line; every dump, text test and bug report uses it.
 //
 //   symbols s27=4096, s52=2
+//   let shard0 = size((s27//2))
 //   subgraph "body" {
 //     %x: f32[s27] = input user "x"
 //     return (%x,)
 //   }
 //   %ids: i64[s52, s27] = input user "L_kwargs_input_ids_"
 //   %w: f32[97, 32] = input parameter "L_self_w" grad
-//   %e: f32[s52, s27, 32] = torch.nn.functional.embedding(%ids, %w, None) loc "model.py:4 in
-//   forward: e = …" %a: i64[s27] = torch.arange(s27, device=@"device(type='cpu')") %sp: (f32[4],
-//   f32[4]) = Tensor.chunk(%x, 2, -1) return (%e, %a)
+//   %e: f32[s52, s27, 32] = torch.nn.functional.embedding(%ids, %w, None) loc "model.py:4 in f"
+//   %a: i64[s27] = torch.arange(s27, device=@"device(type='cpu')")
+//   %sp: (f32[4], f32[4]) = Tensor.chunk(%x, 2, -1)
+//   return (%e, %a)
+//
+// Hinted symbols, named lengths (Graph::definitions) and subgraphs come first, in this order.
 //
 // Types: a dtype with a shape ("f32[2, s27 + 1]", "bool[]"), "size(s27 + 1)", "scalar", "none",
-// "other", tuples
-// "(a, b)", "(a,)", "()". Arguments: values "%x", integers and size expressions, floats (always
-// with a point, an exponent, "inf" or "nan"), strings in double quotes, "None", "True", "False",
-// "Ellipsis", "slice(start, stop, step)", lists, tuples, "graph(0)" for a subgraph by its index,
-// and other Python constants by their repr: "@torch.float32", or quoted. Symbols and subgraphs come
-// first. "//" starts a comment that ends with its line; line breaks mean nothing else.
+// "other", and tuples "(a, b)", "(a,)", "()".
+//
+// Arguments: values "%x", integers and size expressions, floats (always with a point, an exponent,
+// "inf" or "nan"), strings in double quotes, "None", "True", "False", "Ellipsis",
+// "slice(start, stop, step)", lists, tuples, "graph(0)" for a subgraph by its index, and other
+// Python constants by their repr: "@torch.float32", or quoted.
+//
+// "//" divides inside a size and elsewhere starts a comment that ends with its line. Line breaks
+// mean nothing else, but a size or string stays on its line.
 #pragma once
 
 #include <cstdint>

@@ -25,6 +25,7 @@ class Verifier {
   explicit Verifier(const Graph& graph) : graph_(graph) {}
 
   void run() {
+    definitions();
     for (const auto& [name, body] : graph_.subgraphs) subgraph(name, body.get());
     names_.reserve(graph_.nodes.size());
     for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -44,6 +45,20 @@ class Verifier {
     if (!node_->target.empty()) where += " (" + node_->target + ")";
     if (!node_->source.empty()) where += " from " + node_->source;
     throw InternalError(where + ": " + what);
+  }
+
+  void definitions() const {
+    std::unordered_set<std::string_view> names;
+    for (const auto& [name, length] : graph_.definitions) {
+      if (!is_name(name, false))
+        throw InternalError("the length '" + name + "' is not well formed");
+      if (!names.insert(name).second)
+        throw InternalError("the length " + name + " is defined twice");
+      if (differ(Expr::symbol(name), length)) {
+        throw InternalError("the hint of the length " + name + " is not that of " +
+                            length.to_string());
+      }
+    }
   }
 
   static void subgraph(const std::string& name, const Graph* body) {

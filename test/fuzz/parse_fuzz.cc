@@ -56,7 +56,8 @@ subgraph "other" {
 %y: f32[8] = _operator.getitem(%t, 0)
 return (%y,)
 )ir",
-    R"ir(symbols s1=12, s2=5
+    R"ir(symbols s1=12, s2=5, shard0=6
+let shard0 = size((s1//2))
 // sizes of every form
 %x: u8[s1 + 1, ((s1 + 3)//4), Mod(s1, 5), Min(s1, s2), Max(2, s1), s1**2 - 3*s1*s2] = input user "x"
 %n: size(2*s1 - 1) = torch.sym_max(s1, (s1 + 1)*2, (s1 + s2)//2, ((s1 + s2)//2, s1), (s1,), [Mod(s1, 2)])

@@ -26,10 +26,12 @@ bool same(const Graph& a, const Graph& b) {
     if (a.subgraphs[i].first != b.subgraphs[i].first) return false;
     if (!same(*a.subgraphs[i].second, *b.subgraphs[i].second)) return false;
   }
-  return a.outputs == b.outputs && a.hints == b.hints;
+  return a.outputs == b.outputs && a.hints == b.hints && a.definitions == b.definitions;
 }
 
 constexpr std::string_view kExample = R"ir(symbols s27=4096, s52=2
+let shard0 = size((s27//2))
+let shard1 = size(s27*s52)
 subgraph "body" {
   symbols s27=4096
   %x: f32[s27] = input user "x" grad
@@ -64,6 +66,9 @@ TEST(Text, EveryFieldReadsBack) {
   EXPECT_TRUE(same(graph, parse_graph(print(graph))));
 
   EXPECT_EQ(graph.hints, (std::map<std::string, int64_t>{{"s27", 4096}, {"s52", 2}}));
+  ASSERT_EQ(graph.definitions.size(), 2U);
+  EXPECT_EQ(graph.definitions[0].first, "shard0");
+  EXPECT_EQ(graph.definitions[0].second, floor_div(Expr::symbol("s27"), 2));
   ASSERT_EQ(graph.subgraphs.size(), 1U);
   EXPECT_TRUE(graph.subgraphs[0].second->node(0).requires_grad);
   const Node& w = graph.node(1);
@@ -160,6 +165,8 @@ TEST(Text, ErrorsNameLineAndColumn) {
   EXPECT_EQ(error_of("return (1e999,)"), "1:9: not a number of 64 bits");
   EXPECT_EQ(error_of("symbols s=1, s=2\nreturn ()"), "1:14: two hints for one symbol");
   EXPECT_EQ(error_of("symbols None=1\nreturn ()"), "1:9: no symbol can have this name");
+  EXPECT_EQ(error_of("let nan = size(1)"), "1:5: no symbol can have this name");
+  EXPECT_EQ(error_of("let u = s//2"), "1:9: expected size(...)");
   EXPECT_EQ(error_of("return (1 + None,)"), "1:9: None is no size");
   EXPECT_EQ(error_of("return ()\n%x: none = f()"), "2:1: nothing may follow the graph's return");
   EXPECT_EQ(error_of("subgraph \"a\" { return ()"), "1:25: expected '}'");

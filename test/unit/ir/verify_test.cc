@@ -80,6 +80,18 @@ TEST(Verify, Subgraphs) {
               "the subgraph body is missing");
 }
 
+TEST(Verify, NamedLengths) {
+  const Expr half = floor_div(Expr::symbol("s"), 2);
+  EXPECT_EQ(after([&](Graph& g) { g.definitions = {{"u", half}}; }), "no error");
+  expect_says(after([&](Graph& g) { g.definitions = {{"u v", half}}; }), "not well formed");
+  expect_says(after([&](Graph& g) { g.definitions = {{"u", half}, {"u", half}}; }), "twice");
+  expect_says(after([&](Graph& g) {
+                g.definitions = {{"u", half}};
+                g.hints["u"] = 3;
+              }),
+              "the hint of the length u is not that of (s//2)");
+}
+
 TEST(Verify, NegativeSizes) {
   expect_says(after([](Graph& g) { g.node(0).type.shape[1] = -1; }),
               "a negative size in f32[s, -1]");
