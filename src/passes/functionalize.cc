@@ -1,5 +1,6 @@
 #include "passes/functionalize.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,21 +32,18 @@ class Functionalizer {
     }
   }
 
-  bool run(Graph& out) {
-    bool changed = false;
+  Graph run() {
     for (const Node& node : graph_.nodes) {
       if (node.target == "torch._C._set_grad_enabled" && !node.args.empty()) grad_enabled_ = node.args[0].integer != 0;
       made_with_grad_.push_back(grad_enabled_);
       if (writes(node)) {
         write(node);
-        changed = true;
       } else {
         refuse_unknown_write(node);
         builder_.copy(node);
       }
     }
-    out = builder_.finish(graph_.outputs);
-    return changed;
+    return builder_.finish(graph_.outputs);
   }
 
  private:
@@ -169,10 +167,12 @@ class Functionalizer {
 }  // namespace
 
 bool functionalize(Graph& graph) {
-  Graph out;
-  const bool changed = Functionalizer(graph).run(out);
-  if (changed) graph = std::move(out);
-  return changed;
+  const bool writes = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
+    return op != nullptr && !op->functional.empty();
+  });
+  if (writes) graph = Functionalizer(graph).run();
+  return writes;
 }
 
 }  // namespace autosp
