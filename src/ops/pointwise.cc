@@ -33,6 +33,11 @@ std::optional<std::string> refuse_search(const Call& call) {
          "depend on values are not supported: give both branches";
 }
 
+std::optional<std::string> refuse_copy(const Call&) {
+  return "copying into a tensor is not supported yet: use the copied values in its place, or "
+         "torch.where";
+}
+
 // One slope per channel, dimension 1, or one for all.
 Application prelu(const Call& call) {
   Application application;
@@ -355,6 +360,12 @@ void add_copies(std::vector<OpDef>& ops) {
                  .signature = "input, memory_format=None",
                  .rule = "… -> …",
                  .apply = pointwise});
+  ops.push_back({.name = "copy_",
+                 .targets = {"Tensor.copy_"},
+                 .signature = "input, src, non_blocking=False",
+                 .rule = kRule,
+                 .apply = pointwise,
+                 .refuse = refuse_copy});
   ops.push_back({.name = "zero_",
                  .targets = {"Tensor.zero_", "torch.zero_"},
                  .signature = "input",
