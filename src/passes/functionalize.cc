@@ -1,6 +1,5 @@
 #include "passes/functionalize.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +12,33 @@
 namespace autosp {
 namespace {
 
+[[noreturn]] void refuse(const Node& node, const std::string& why) {
+  throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) + ": " + why);
+}
+
+// Whether the call overwrites its first operand in a way that has an out-of-place form.
+bool writes(const Graph& graph, const Node& node) {
+  const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
+  if (op == nullptr) return false;
+  if (!op->functional.empty()) return true;
+  return op->signature.find("inplace") != std::string_view::npos && Call(graph, node, *op).boolean_or("inplace", false);
+}
+
+// Later steps read dataflow alone, so a write that they can't see must not pass.
+void refuse_unknown_write(const Graph& graph, const Node& node) {
+  if (node.kind == NodeKind::kInput) return;
+  const std::string& name = node.target;
+  if (name.ends_with('_') && !name.ends_with("__") && !name.starts_with("_operator.")) {
+    const OpDef* op = find_op(name);
+    const auto reason = op == nullptr || op->refuse == nullptr ? std::nullopt : op->refuse(Call(graph, node, *op));
+    refuse(node, reason.value_or("it changes a tensor in place, and AutoSP doesn't know the operator that gives the new value "
+                                 "instead; use the out-of-place form"));
+  }
+  for (const auto& [key, arg] : node.kwargs) {
+    if (key == "out" && !arg.is_none()) refuse(node, "it writes into the tensor given as out=, which is not supported; use its result");
+  }
+}
+
 class Functionalizer {
  public:
   explicit Functionalizer(const Graph& graph) : graph_(graph), builder_(graph) {
@@ -20,7 +46,7 @@ class Functionalizer {
       root_.push_back(node.id);
       const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
       // An operator nobody knows may return a view.
-      const bool aliases = node.kind == NodeKind::kCall && (op == nullptr || op->aliases || writes(node));
+      const bool aliases = node.kind == NodeKind::kCall && (op == nullptr || op->aliases || writes(graph, node));
       if (aliases && !node.args.empty() && node.args[0].is_value()) root_[node.id] = root_[node.args[0].value];
     }
     last_read_.assign(graph.nodes.size(), kNoNode);
@@ -32,14 +58,13 @@ class Functionalizer {
     }
   }
 
-  Graph run() {
+  // Whether the program writes at all; refuses writes that are known by their form only.
+  bool any_write() const {
+    bool found = false;
     for (const Node& node : graph_.nodes) {
-      if (node.target == "torch._C._set_grad_enabled" && !node.args.empty()) grad_enabled_ = node.args[0].integer != 0;
-      made_with_grad_.push_back(grad_enabled_);
-      if (writes(node)) {
+      if (writes(graph_, node)) {
         write(node);
       } else {
-        refuse_unknown_write(node);
         builder_.copy(node);
       }
     }
@@ -47,35 +72,6 @@ class Functionalizer {
   }
 
  private:
-  [[noreturn]] void refuse(const Node& node, const std::string& why) const {
-    throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) + ": " + why);
-  }
-
-  // Whether the call overwrites its first operand in a way that has an out-of-place form.
-  bool writes(const Node& node) const {
-    const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
-    if (op == nullptr) return false;
-    if (!op->functional.empty()) return true;
-    return op->signature.find("inplace") != std::string_view::npos && Call(graph_, node, *op).boolean_or("inplace", false);
-  }
-
-  // Later steps read dataflow alone, so a write that they can't see must not pass.
-  void refuse_unknown_write(const Node& node) const {
-    if (node.kind == NodeKind::kInput) return;
-    const std::string& name = node.target;
-    const bool in_place = name.size() > 1 && name.ends_with('_') && !name.ends_with("__") && !name.starts_with("_operator.");
-    const OpDef* op = find_op(name);
-    const bool acts = op != nullptr && op->effect;
-    if (in_place && !acts) {
-      const auto reason = op == nullptr || op->refuse == nullptr ? std::nullopt : op->refuse(Call(graph_, node, *op));
-      refuse(node, reason.value_or("it changes a tensor in place, and AutoSP doesn't know the operator that gives the new "
-                                   "value instead; use the out-of-place form"));
-    }
-    for (const auto& [key, arg] : node.kwargs) {
-      if (key == "out" && !arg.is_none()) refuse(node, "it writes into the tensor given as out=, which is not supported; use its result");
-    }
-  }
-
   // The out-of-place call of a write.
   Node out_of_place(const Node& node) const {
     const OpDef& op = *find_op(node.target);
@@ -151,7 +147,7 @@ class Functionalizer {
   NodeId object(NodeId value) const {
     for (;;) {
       const Node& node = graph_.node(value);
-      if (!writes(node)) return value;
+      if (!writes(graph_, node)) return value;
       value = node.args[0].value;
     }
   }
@@ -167,12 +163,16 @@ class Functionalizer {
 }  // namespace
 
 bool functionalize(Graph& graph) {
-  const bool writes = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
-    return op != nullptr && !op->functional.empty();
-  });
-  if (writes) graph = Functionalizer(graph).run();
-  return writes;
+  bool changes = false;
+  for (const Node& node : graph.nodes) {
+    if (writes(graph, node)) {
+      changes = true;
+    } else {
+      refuse_unknown_write(graph, node);
+    }
+  }
+  if (changes) graph = Functionalizer(graph).run();
+  return changes;
 }
 
 }  // namespace autosp
