@@ -1,16 +1,18 @@
 // What the engine knows of an operator: one `OpDef`, written in the file of its family.
 //
-// The centre is `apply`: it relates the dimensions of operands and results by *letters*, the way an einsum
-// does, from the argument values and the global shapes alone. A dimension is an ordered product of letters,
-// outermost first, and a dimension of size 1 has none. Every other part of the engine works on letters and
-// does not know operators; the rules know operators and do not know placements.
+// The centre is `apply`: it relates the dimensions of operands and results by *letters*, the way an
+// einsum does, from the argument values and the global shapes alone. A dimension is an ordered
+// product of letters, outermost first, and a dimension of size 1 has none. Every other part of the
+// engine works on letters and does not know operators; the rules know operators and do not know
+// placements.
 //
 //   linear      [B, S, D], [O, D], [O]  ->  [B, S, O]        letters b s i o
 //               operands (b)(s)(i), (o)(i), (o); result (b)(s)(o); i is kSum, the others kPass
 //   view        [B*S, D] -> [B, S, D]                        operand (b s)(d); result (b)(s)(d)
 //   transpose   a permutation of the operand's letters
 //
-// A letter belongs to one application: `kv <= q` has the letters i and j although both index tokens.
+// A letter belongs to one application: `kv <= q` has the letters i and j although both index
+// tokens.
 #pragma once
 
 #include <cstdint>
@@ -50,16 +52,17 @@ struct Letter {
 using DimLetters = std::vector<LetterId>;
 using TensorLetters = std::vector<DimLetters>;  // one entry a dimension
 
-// A tensor whose data an operator reads: a value, or one element of a tuple value. An argument that only lends
-// its dtype, device or shape (`type_as`, `zeros_like`) is no operand: any placement of it will do.
+// A tensor whose data an operator reads: a value, or one element of a tuple value. An argument that
+// only lends its dtype, device or shape (`type_as`, `zeros_like`) is no operand: any placement of
+// it will do.
 struct Operand {
   NodeId value = kNoNode;
   int element = 0;  // index into a tuple-typed value; 0 for tensors
   TensorLetters letters;
 };
 
-// One rule applied to one node. `results` has one entry for a tensor result and one per element for a tuple
-// (empty TensorLetters for elements that are not tensors).
+// One rule applied to one node. `results` has one entry for a tensor result and one per element for
+// a tuple (empty TensorLetters for elements that are not tensors).
 struct Application {
   std::vector<Letter> letters;
   std::vector<Operand> operands;
@@ -72,7 +75,8 @@ struct Application {
 
 struct OpDef;
 
-// A node with its arguments bound to the operator's signature, whatever call style it was written in.
+// A node with its arguments bound to the operator's signature, whatever call style it was written
+// in.
 class Call {
  public:
   Call(const Graph& graph, const Node& node, const OpDef& op);
@@ -82,8 +86,8 @@ class Call {
   const OpDef& op() const { return *op_; }
   // nullptr when the argument was not given and the signature has no default.
   const Arg* find(std::string_view parameter) const;
-  bool has(std::string_view parameter) const;  // given or defaulted, and not None
-  int64_t integer(std::string_view parameter) const;               // throws Unsupported when it is not static
+  bool has(std::string_view parameter) const;         // given or defaulted, and not None
+  int64_t integer(std::string_view parameter) const;  // throws Unsupported when it is not static
   int64_t integer_or(std::string_view parameter, int64_t fallback) const;
   bool boolean_or(std::string_view parameter, bool fallback) const;
   std::string string_or(std::string_view parameter, std::string_view fallback) const;
@@ -97,7 +101,8 @@ class Call {
   // -1 based dimensions made non-negative for a tensor of `rank` dimensions.
   int64_t dim_or(std::string_view parameter, int64_t rank, int64_t fallback) const;
 
-  // All (parameter, argument) pairs in the signature's order; varargs and lists come as one list argument.
+  // All (parameter, argument) pairs in the signature's order; varargs and lists come as one list
+  // argument.
   const std::vector<std::pair<std::string_view, Arg>>& bound() const { return bound_; }
   // "torch.cumsum at modeling_x.py:12 in forward: …", the start of every refusal.
   std::string where() const;
@@ -109,31 +114,33 @@ class Call {
   std::vector<std::pair<std::string_view, Arg>> bound_;
 };
 
-// What elaboration offers to an operator's local form (implemented in passes/elaborate.cc). All values are
-// nodes of the per-rank graph under construction; sizes are local unless they say global.
+// What elaboration offers to an operator's local form (implemented in passes/elaborate.cc). All
+// values are nodes of the per-rank graph under construction; sizes are local unless they say
+// global.
 class LocalForm {
  public:
   virtual ~LocalForm() = default;
   virtual const Call& call() const = 0;  // the global node
-  // The sharded letter (as it stands in the application; a merged letter may be sharded in one of its factors).
+  // The sharded letter (as it stands in the application; a merged letter may be sharded in one of
+  // its factors).
   virtual LetterId letter() const = 0;
   virtual const Application& application() const = 0;
   // The argument of the global call with every value replaced by its local counterpart.
   virtual Arg local(std::string_view parameter) const = 0;
-  virtual std::vector<Expr> local_shape(int result = 0) const = 0;   // of the result
+  virtual std::vector<Expr> local_shape(int result = 0) const = 0;  // of the result
   virtual std::vector<Expr> local_operand_shape(std::string_view parameter) const = 0;
   virtual NodeId emit(std::string target, std::vector<Arg> args, Kwargs kwargs, Type type) = 0;
   // The node as it is, with local operands and the given type.
   virtual NodeId emit_same(Type type) = 0;
   // P -> R: sums a partial sum over the ranks.
   virtual NodeId all_reduce(NodeId partial) = 0;
-  // Rows past the end of a ragged sharded dimension of the operand `parameter` replaced by `fill`; returns the
-  // operand unchanged where no rank has such rows.
+  // Rows past the end of a ragged sharded dimension of the operand `parameter` replaced by `fill`;
+  // returns the operand unchanged where no rank has such rows.
   virtual Arg without_padding(std::string_view parameter, double fill) = 0;
 };
 
-// The result of a local form. Unless `replicated`, the placement follows from the letters (S, or P for a
-// summed letter).
+// The result of a local form. Unless `replicated`, the placement follows from the letters (S, or P
+// for a summed letter).
 struct LocalResult {
   NodeId node = kNoNode;
   bool replicated = false;
@@ -145,20 +152,23 @@ using LocalFn = LocalResult (*)(LocalForm&);
 using RefuseFn = std::optional<std::string> (*)(const Call&);
 
 struct OpDef {
-  std::string_view name;                  // canonical: "linear"
+  std::string_view name;                       // canonical: "linear"
   std::vector<std::string_view> targets = {};  // torch's spellings: "torch._C._nn.linear", …
-  // Parameters in order with defaults, "*" marks varargs: "input, weight, bias=None", "self, *size".
+  // Parameters in order with defaults, "*" marks varargs: "input, weight, bias=None", "self,
+  // *size".
   std::string_view signature;
-  // The rule as one line for people and, where `apply` is null, for the rule interpreter (ops/rule_line.h).
+  // The rule as one line for people and, where `apply` is null, for the rule interpreter
+  // (ops/rule_line.h).
   std::string_view rule = {};
   ApplyFn apply = nullptr;
   LocalFn localize = nullptr;  // null: the same call on local operands
   RefuseFn refuse = nullptr;
-  // For operators that write their first operand in place: the out-of-place target that gives the new value.
+  // For operators that write their first operand in place: the out-of-place target that gives the
+  // new value.
   std::string_view functional = {};
-  bool aliases = false;        // the result may share memory with the first operand (views)
-  bool effect = false;         // acts by being called: never removed, never moved
-  bool creates = false;        // makes a value from sizes alone (its result is the same on every rank)
+  bool aliases = false;  // the result may share memory with the first operand (views)
+  bool effect = false;   // acts by being called: never removed, never moved
+  bool creates = false;  // makes a value from sizes alone (its result is the same on every rank)
   bool differentiable = true;  // false: no gradient flows (comparisons, argmax, …)
   bool einsum = false;         // contracts letters (the score and value products of an attention)
   bool softmax = false;        // normalises along its kWhole letter
@@ -178,8 +188,8 @@ std::span<const OpDef> random_ops();
 std::span<const OpDef> sequence_ops();
 std::span<const OpDef> metadata_ops();
 
-// The operator behind a target, or nullptr. In-place spellings are operators of their own (`functional` set) until
-// functionalization has replaced them. O(1).
+// The operator behind a target, or nullptr. In-place spellings are operators of their own
+// (`functional` set) until functionalization has replaced them. O(1).
 const OpDef* find_op(std::string_view target);
 // Every operator, in family order (the table in the documentation).
 std::span<const OpDef* const> all_ops();
@@ -187,7 +197,8 @@ std::span<const OpDef* const> all_ops();
 // "(b)(s)(i), (o)(i), (o) -> (b)(s)(o)  sum i", for tests and messages.
 std::string to_string(const Application& application);
 
-// Applies the operator's rule (its `apply` or its line). Throws Unsupported for arguments the rule can't read.
+// Applies the operator's rule (its `apply` or its line). Throws Unsupported for arguments the rule
+// can't read.
 Application apply_rule(const Call& call);
 // For calls without a rule: every operand and result dimension is a kWhole letter of its own.
 Application opaque_application(const Graph& graph, const Node& node);
