@@ -11,7 +11,7 @@ import torch
 
 from . import _engine
 
-TORCH_ROOT = os.path.dirname(torch.__file__) + os.sep
+PACKAGES = [os.path.dirname(file) + os.sep for file in (torch.__file__, __file__)]  # their frames are not the model's
 
 
 def target_name(target) -> str:
@@ -22,8 +22,7 @@ def target_name(target) -> str:
     if owner is not None and issubclass(torch.Tensor, owner):
         return f"Tensor.{target.__name__}"
     module = getattr(target, "__module__", None) or type(target).__module__
-    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
-    return f"{module}.{name or type(target).__qualname__}"
+    return f"{module}.{getattr(target, '__name__', type(target).__name__)}"
 
 
 @functools.cache
@@ -64,14 +63,12 @@ def size_facts(size: torch.SymInt):
 
 def input_facts(node: torch.fx.Node):
     """Where Dynamo found a placeholder: (source text, is a parameter, belongs to a module, is a Python number,
-    is an element of *args, of **kwargs). Empty for the arguments of nested graphs."""
+    is an element of *args, of **kwargs). Empty for sizes of tensors and for the arguments of nested graphs."""
     arg = node.meta.get("grapharg")
-    if arg is None or arg.source is None:
+    if arg is None or arg.source is None or isinstance(arg.source, torch._dynamo.source.TensorPropertySource):
         return ()
     source = arg.source
-    root = source
-    while hasattr(root, "base"):
-        root = root.base
+    root = source.get_base() if isinstance(source, torch._guards.ChainedSource) else source
     return (
         source.name,
         isinstance(arg.example, torch.nn.Parameter),
@@ -84,4 +81,4 @@ def input_facts(node: torch.fx.Node):
 
 def read(gm: torch.fx.GraphModule, parameters=()):
     """The engine's view of a graph that Dynamo captured; `parameters` are the names behind a frame's *args."""
-    return _engine.read(gm, TORCH_ROOT, list(parameters))
+    return _engine.read(gm, PACKAGES, list(parameters))

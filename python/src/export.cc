@@ -250,7 +250,7 @@ class Exporter {
   nb::object resolve_;
   nb::object output_;
   std::map<std::string, Expr> known_;  // the rank and the local lengths, written out
-  std::vector<nb::object> nodes_;  // by id in `local_`
+  std::vector<nb::object> nodes_;      // by id in `local_`
   std::set<PyObject*> keep_;
   std::set<PyObject*> moved_;
   SizeWriter<std::function<nb::object(const std::string&)>,

@@ -2,6 +2,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <optional>
 #include <stdexcept>
@@ -27,6 +28,7 @@ struct Python {
   nb::object graph_module = torch.attr("fx").attr("GraphModule");
   nb::object tensor = torch.attr("Tensor");
   nb::object parameter = torch.attr("nn").attr("Parameter");
+  nb::object size = torch.attr("Size");
   nb::object sym_int = torch.attr("SymInt");
   nb::object sym_float = torch.attr("SymFloat");
   nb::object sym_bool = torch.attr("SymBool");
@@ -92,7 +94,8 @@ class Importer {
   }
 
   std::shared_ptr<Program> run() {
-    for (nb::handle node : program_->module.attr("graph").attr("nodes")) read(nb::borrow(node));
+    const nb::list nodes(nb::object(program_->module.attr("graph").attr("nodes")));
+    for (nb::handle node : nodes) read(nb::borrow(node));
     return program_;
   }
 
@@ -123,26 +126,28 @@ class Importer {
   }
 
   void read_placeholder(size_t index, const nb::object& fx, nb::handle example) {
+    const auto position = static_cast<int32_t>(index);
+    const nb::tuple facts = nb::cast<nb::tuple>(python_.input_facts(fx));
     if (example.ptr() != nullptr && has_type(example, python_.sym_int)) {
       const Expr size = read_size(example);
       bind_symbol(size, SymbolSource{fx, -1, nb::borrow(example)});
       values_[index] = Arg::size_of(size);
+      if (facts.size() != 0) program_->user_inputs.emplace_back(position, input_name(facts));
       return;
     }
     Node node;
     node.kind = NodeKind::kInput;
     node.target = nb::cast<std::string>(nb::str(fx.attr("target")));
-    const nb::tuple facts = nb::cast<nb::tuple>(python_.input_facts(fx));
     if (facts.size() != 0) {
       const bool is_parameter = nb::cast<bool>(facts[1]);
       const bool in_module = nb::cast<bool>(facts[2]);
       const bool is_number = nb::cast<bool>(facts[3]);
-      node.target = visible_name(nb::cast<std::string>(facts[0]), nb::cast<bool>(facts[4]),
-                                 nb::cast<bool>(facts[5]), options_.parameters);
+      node.target = input_name(facts);
       node.input = is_parameter ? InputKind::kParameter
                    : is_number  ? InputKind::kConstant
                    : in_module  ? InputKind::kBuffer
                                 : InputKind::kUser;
+      if (node.input == InputKind::kUser) program_->user_inputs.emplace_back(position, node.target);
     }
     read_input(index, std::move(node), fx, example);
     if (example.ptr() == nullptr || !program_->graph.nodes.back().type.is_tensor()) return;
@@ -154,6 +159,11 @@ class Importer {
         bind_symbol(shape[dim], SymbolSource{fx, static_cast<int>(dim), size});
       }
     }
+  }
+
+  std::string input_name(const nb::tuple& facts) const {
+    return visible_name(nb::cast<std::string>(facts[0]), nb::cast<bool>(facts[4]),
+                        nb::cast<bool>(facts[5]), options_.parameters);
   }
 
   void read_attribute(size_t index, const nb::object& fx) {
@@ -204,6 +214,10 @@ class Importer {
     if (example.ptr() != nullptr) {
       if (has_type(example, python_.sym_int)) {
         values_[index] = Arg::size_of(read_size(example));
+        return;
+      }
+      if (has_type(example, python_.size)) {
+        values_[index] = Arg::tuple_of(read_args(example));
         return;
       }
       // A number that Dynamo traced as symbolic and has since fixed with a guard.
@@ -351,7 +365,7 @@ class Importer {
     const auto found = sources_.find(trace.ptr());
     if (found != sources_.end()) return found->second;
     return sources_[trace.ptr()] =
-               source_line(nb::cast<std::string_view>(trace), options_.torch_root);
+               source_line(nb::cast<std::string_view>(trace), options_.packages);
   }
 
   std::string where() const {

@@ -6,6 +6,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -13,6 +14,7 @@
 
 #include "ir/text.h"
 #include "program.h"
+#include "source_line.h"
 
 namespace autosp::python {
 
@@ -90,6 +92,8 @@ one rank, how many equal rows it stands for, and the model's line that it comes 
 
   nb::class_<Program>(module, "Program", "A captured FX graph module, read by the engine.")
       .def_prop_ro("text", [](const Program& self) { return print(self.graph); })
+      .def_ro("user_inputs", &Program::user_inputs,
+              "Position and name of every argument that is the user's.")
       .def(
           "plan",
           [](std::shared_ptr<Program> self, int64_t ranks, const std::string& attention,
@@ -107,12 +111,23 @@ one rank, how many equal rows it stands for, and the model's line that it comes 
           nb::arg("seq_dims") = std::map<std::string, int64_t>(), nb::arg("print") = "");
   module.def(
       "read",
-      [](nb::object graph_module, std::string torch_root, std::vector<std::string> parameters) {
-        return import_module(std::move(graph_module),
-                             {std::move(torch_root), std::move(parameters)});
+      [](nb::object graph_module, std::vector<std::string> packages,
+         std::vector<std::string> parameters) {
+        return import_module(std::move(graph_module), {std::move(packages), std::move(parameters)});
       },
-      nb::arg("graph_module"), nb::arg("torch_root"),
-      nb::arg("parameters") = std::vector<std::string>());
+      nb::arg("graph_module"), nb::arg("packages"), nb::arg("parameters"));
+  module.def("source_line", &source_line, nb::arg("trace"), nb::arg("packages"));
+  module.def(
+      "check_options",
+      [](const std::string& attention, const std::string& outputs, bool grad_sync,
+         const std::map<std::string, int64_t>& seq_dims) {
+        plan(Graph(), Options{.attention = attention,
+                              .outputs = outputs,
+                              .grad_sync = grad_sync,
+                              .seq_dims = seq_dims});
+      },
+      nb::kw_only(), nb::arg("attention"), nb::arg("outputs"), nb::arg("grad_sync"),
+      nb::arg("seq_dims"), "Raises Unsupported for values that no program can be compiled with.");
 }
 
 }  // namespace autosp::python

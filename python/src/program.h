@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -40,11 +41,14 @@ struct Program {
   std::map<std::string, nb::object> literals;  // text of a literal argument -> the object
   std::map<std::string, SymbolSource> symbols;
   std::vector<std::shared_ptr<Program>> subprograms;  // as in graph.subgraphs
+  std::vector<std::pair<int32_t, std::string>>
+      user_inputs;            // position and name of the user's arguments
   bool returns_tuple = true;  // false: the body of an operator that returns one value
 };
 
 struct ImportOptions {
-  std::string torch_root;               // frames of files below are torch's own, not the model's
+  std::vector<std::string>
+      packages;  // files below these are torch's and AutoSP's own, not the model's
   std::vector<std::string> parameters;  // names of the positional parameters behind a frame's *args
 };
 

@@ -3,12 +3,14 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace autosp::python {
 
 // `trace` is Python's traceback text ("File "…", line N, in f" and the code below it), outermost
-// frame first. Returns the innermost frame whose file is not below `torch_root`, as
-// "modeling_x.py:238 in forward: code", or "" when there is none. Linear in the text.
-std::string source_line(std::string_view trace, std::string_view torch_root);
+// frame first. Returns the innermost frame whose file is below none of `packages`, as
+// "modeling_x.py:238 in forward: code"; where all are, the innermost; "" without frames. Linear in
+// the text.
+std::string source_line(std::string_view trace, const std::vector<std::string>& packages);
 
 }  // namespace autosp::python

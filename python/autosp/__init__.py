@@ -1,0 +1,12 @@
+"""AutoSP: a compiler that turns a single-device PyTorch program into the program that one of P ranks runs, so that P devices together
+train one long sequence.
+
+    model = autosp.compile(model)     # under torchrun
+    autosp.explain(model, ids, sp=4)  # what it would do, on one machine
+"""
+
+from .api import compile
+from .errors import AutoSPError, InternalError, RanksDisagree, Unsupported
+from .explain import explain
+
+__all__ = ["AutoSPError", "InternalError", "RanksDisagree", "Unsupported", "compile", "explain"]

@@ -1,0 +1,200 @@
+"""The Dynamo backend: a captured graph in, a callable that runs this rank's part of it out.
+
+Nothing is exchanged between ranks while a graph is compiled: compilers restart, and hit caches on some ranks alone. The ranks meet
+outside: before the first graph (when the group for the exchanges is made), and in the callable at every call, before its first
+collective. A call posts the shapes of its inputs, the gradient mode and the program it is about to run, and goes on when all ranks
+have posted the same.
+"""
+
+import os
+import traceback
+import weakref
+
+import torch
+import torch.distributed as dist
+from torch._dynamo.exc import RestartAnalysis
+
+from . import (
+    _engine,
+    collectives,  # noqa: F401  registers the operators that plans are written in
+    fx,
+    outputs,
+)
+from .agreement import Agreement
+from .errors import AutoSPError, Unsupported
+
+_own_groups = weakref.WeakKeyDictionary()  # user's group -> the group of the exchanges
+_sessions = weakref.WeakKeyDictionary()  # user's group -> session of graphs compiled through torch.compile(backend="autosp")
+
+
+def autosp(gm, example_inputs, *, options=None):
+    """The backend behind `torch.compile(model, backend="autosp", fullgraph=True, options={…})` and
+    `model.compile(backend="autosp", …)`; `options` are the keyword arguments of `autosp.compile`.
+    """
+    settings = Settings(**(options or {}))
+    group, _ = settings.resolve_group()
+    sessions = _sessions.setdefault(group, {})
+    key = tuple(sorted((name, str(value)) for name, value in vars(settings).items()))
+    if key not in sessions:
+        sessions[key] = Session(settings)
+    return sessions[key].compile(gm, example_inputs)
+
+
+class Settings:
+    """The user's choices, checked. See `autosp.compile` for their meaning."""
+
+    def __init__(self, **choices):
+        defaults = dict(
+            group=None, seq_dims=None, attention="auto", checkpointing="auto", backend="inductor", grad_sync=True, outputs="auto"
+        )
+        unknown = sorted(choices.keys() - defaults.keys())
+        if unknown:
+            raise Unsupported(f"unknown option {', '.join(unknown)}; the options are {', '.join(defaults)}")
+        vars(self).update(defaults | choices)
+        if self.checkpointing != "auto":
+            raise Unsupported(
+                f"checkpointing={self.checkpointing!r} is not supported yet; the choice is \"auto\" (torch's own partitioner decides)"
+            )
+        if self.backend not in ("inductor", "aot_eager") and not callable(self.backend):
+            raise Unsupported(f'backend={self.backend!r} is not "inductor", "aot_eager" or a callable that takes a graph')
+        try:
+            _engine.check_options(**self.plan_options())
+        except TypeError:
+            raise Unsupported(
+                "seq_dims maps names of inputs to dimensions, grad_sync is a bool, attention and outputs are strings;"
+                f" not seq_dims={self.seq_dims!r}, grad_sync={self.grad_sync!r}, attention={self.attention!r}, outputs={self.outputs!r}"
+            ) from None
+
+    def plan_options(self):
+        return dict(seq_dims=self.seq_dims or {}, attention=self.attention, grad_sync=self.grad_sync, outputs=self.outputs)
+
+    def resolve_group(self):
+        """The process group, and the DeviceMesh when the user gave one."""
+        if isinstance(self.group, dist.DeviceMesh):
+            if self.group.ndim != 1:
+                raise Unsupported(f"group is a mesh of {self.group.ndim} dimensions; pass one of them, for example mesh[\"sp\"]")
+            return self.group.get_group(), self.group
+        if self.group is not None:
+            return self.group, None
+        if not dist.is_initialized():
+            raise AutoSPError(
+                "There is no process group: start the program with torchrun and call torch.distributed.init_process_group() before"
+                " compiling, or look at the program without one with autosp.explain(model, …, sp=4)."
+            )
+        return dist.group.WORLD, None
+
+
+class Session:
+    """What the compiled graphs of one model share: the group, the agreement of its ranks, the user's choices."""
+
+    def __init__(self, settings, parameters=()):
+        self.settings = settings
+        self._parameters = parameters
+        self._group, self._mesh = settings.resolve_group()
+        self._inner = torch._dynamo.lookup_backend(settings.backend) if isinstance(settings.backend, str) else settings.backend
+        self._agreement = Agreement(self._group, _timeout_seconds(self._group))
+        self._posted = False  # whether this call of the model has posted to the other ranks
+
+    def meet(self):
+        """Makes the group for the exchanges, once all ranks are here. Does nothing after the first time."""
+        if self._group in _own_groups:
+            return
+        if self._group.size() == 1 or dist.get_backend(self._group) == "fake":
+            _own_groups[self._group] = self._group
+            return
+        self._agree("first call", {"ranks": str(self._group.size())})
+        _own_groups[self._group] = dist.new_group(
+            dist.get_process_group_ranks(self._group),
+            backend=dist.distributed_c10d.get_backend_config(self._group),
+            use_local_synchronization=True,
+            group_desc="autosp",
+        )
+
+    def begin_call(self):
+        self._posted = False
+
+    def failed(self, error):
+        """Tells the ranks that wait for this one that it will not come, unless it has already come."""
+        if not self._posted:
+            self._posted = True
+            self._agreement.post_failure(f"{type(error).__name__}: {error}")
+
+    def compile(self, gm, example_inputs):
+        self.begin_call()
+        try:
+            return self._compile(gm, example_inputs)
+        except RestartAnalysis:
+            raise  # Dynamo captures the same call again
+        except Exception as error:
+            self.failed(error)
+            raise
+
+    def _compile(self, gm, example_inputs):
+        self.meet()
+        _refuse_broken_graph(gm)
+        rank, ranks = self._group.rank(), self._group.size()
+        program = fx.read(gm, self._parameters)
+        plan = program.plan(ranks, print=os.environ.get("AUTOSP_PRINT", "") if rank == 0 else "", **self.settings.plan_options())
+        for size in plan.divisible:
+            bool(size % ranks == 0)  # a guard: another length comes back here and is refused by name
+        text, code, dims, user_inputs = plan.text, plan.hash, plan.sharded_dims, program.user_inputs
+        plan.write(rank, _own_groups[self._group].group_name)
+        compiled = self._inner(gm, example_inputs)
+        has_shards = self.settings.outputs == "auto" and any(dim is not None for dim in dims)
+        known = False
+
+        def run(*args):
+            nonlocal known
+            inputs = ", ".join(f"{name}: {_describe(args[position])}" for position, name in user_inputs)
+            # Sizes of the inputs and the plan's text fix every shape of every exchange. The text is long: once is enough.
+            self._agree(
+                "call of the model",
+                {
+                    "inputs": inputs,
+                    "gradient mode": str(torch.is_grad_enabled()),
+                    "step": "run" if known else "compile",
+                    "program": code if known else text,
+                },
+            )
+            known = True
+            results = compiled(*args)
+            return outputs.as_dtensors(results, dims, self._mesh_for) if has_shards else results
+
+        return run
+
+    def _agree(self, kind, details):
+        self._posted = True
+        self._agreement.agree(kind, details)
+
+    def _mesh_for(self, tensor):
+        if self._mesh is None:
+            self._mesh = dist.DeviceMesh.from_group(self._group, tensor.device.type)
+        return self._mesh
+
+
+def _describe(value):
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else str(value)
+
+
+def _refuse_broken_graph(gm):
+    reason = getattr(gm, "compile_subgraph_reason", None)
+    if reason is not None and reason.graph_break:
+        raise Unsupported(broken_graph(reason.reason, reason.user_stack))
+
+
+def broken_graph(reason, stack):
+    """The text for a program that Dynamo can't capture as one graph."""
+    line = _engine.source_line("".join(traceback.format_list(stack)), fx.PACKAGES)
+    return (
+        f"The program can't be captured as one graph, and a piece of it has no meaning for the other ranks"
+        f"{' (at ' + line + ')' if line else ''}. Dynamo's reason: {reason}"
+    )
+
+
+def _timeout_seconds(group):
+    """How long the group's own collectives would wait."""
+    for device in group._device_types:
+        options = getattr(group._get_backend(device), "options", None)
+        if options is not None:
+            return options._timeout.total_seconds()
+    return dist.default_pg_timeout.total_seconds()
