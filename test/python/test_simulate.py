@@ -28,7 +28,7 @@ def test_failures_stop_the_ranks_that_wait_for_them():
             raise ValueError(f"no good {rank}")
         dist.barrier()
 
-    with pytest.raises(RanksFailed, match="rank 1 raised:(?s:.*)ValueError: no good 1") as failed:
+    with pytest.raises(RanksFailed, match=r"rank 1 raised:(?s:.*)ValueError: no good 1") as failed:
         run_ranks(3, fail)
     assert {rank: str(e) for rank, e in failed.value.errors.items() if rank} == {
         1: "no good 1",
@@ -43,7 +43,7 @@ def test_ranks_that_hang_are_reported_with_where_they_are():
         if rank == 0:
             dist.barrier()
 
-    with pytest.raises(RanksFailed, match="not done after 0.5 s(?s:.*)in wait_forever") as failed:
+    with pytest.raises(RanksFailed, match=r"not done after 0\.5 s(?s:.*)in wait_forever") as failed:
         run_ranks(2, wait_forever, timeout_seconds=0.5)
     assert list(failed.value.errors) == [0]
 
