@@ -488,7 +488,8 @@ void Elaborator::exchange_region_inputs(int region, const Node& near) {
       if (base_[operand.value] == kNoNode || operand.element != 0 || !want.is_sharded()) continue;
       if (!old_.node(operand.value).type.is_tensor()) continue;
       const Placement have = settled(operand.value);
-      if (!have.is_sharded() || have == want) continue;
+      const Variant key{operand.value, static_cast<int>(want.kind), want.where.dim, want.where.position};
+      if (!have.is_sharded() || have == want || variants_.contains(key)) continue;
       std::vector<Input>& alike = inputs[old_.node(operand.value).type.dtype];
       const bool known = std::any_of(alike.begin(), alike.end(), [&](const Input& input) {
         return input.value == operand.value && input.to == want;
@@ -585,13 +586,22 @@ Arg Elaborator::emit_output(const Arg& output, OutputInfo& info) {
   }
   if (!output.is_value()) return out;
   const Node& node = old_.node(output.value);
-  const Placement have = settled(output.value);
+  Placement have = settled(output.value);
   out.value = base_[output.value];
   if (have.is_sharded()) {
     const std::vector<FactorList> leaves = axes_.value_leaves(output.value, 0);
-    const FactorId leaf = leaves[have.where.dim][have.where.position];
-    const bool alone = leaves[have.where.dim].size() == 1 && layout_.is_exact(leaf) && axes_.is_token(leaf);
-    if (options_.outputs == "local" || (options_.outputs == "auto" && alone)) {
+    const auto alone = [&](const Occurrence& where) {
+      const FactorId leaf = leaves[where.dim][where.position];
+      return leaves[where.dim].size() == 1 && layout_.is_exact(leaf) && axes_.is_token(leaf);
+    };
+    // What an attention gives by heads is handed back by tokens.
+    const std::vector<Occurrence> tokens = axes_.token_occurrences(output.value, 0);
+    const auto place = std::find_if(tokens.begin(), tokens.end(), alone);
+    if (options_.outputs != "full" && !alone(have.where) && place != tokens.end()) {
+      have = Placement::sharded(*place);
+      out.value = value_as(output.value, have, node);
+    }
+    if (options_.outputs == "local" || (options_.outputs == "auto" && alone(have.where))) {
       info = {true, have.where.dim, node.type.shape[have.where.dim]};
     } else {
       if (options_.outputs == "auto" && old_.bytes(node.type) > kGatheredOutputBytes) {

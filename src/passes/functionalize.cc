@@ -58,10 +58,10 @@ class Functionalizer {
     }
   }
 
-  // Whether the program writes at all; refuses writes that are known by their form only.
-  bool any_write() const {
-    bool found = false;
+  Graph run() {
     for (const Node& node : graph_.nodes) {
+      if (node.target == "torch._C._set_grad_enabled" && !node.args.empty()) grad_enabled_ = node.args[0].integer != 0;
+      made_with_grad_.push_back(grad_enabled_);
       if (writes(graph_, node)) {
         write(node);
       } else {

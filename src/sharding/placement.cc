@@ -15,16 +15,19 @@ constexpr int64_t kLatencyBytes = int64_t{1} << 16;
 constexpr int64_t kActivationWeight = 8;
 constexpr int64_t kExchangeWeight = 2;
 
-std::string letter_list(const Axes& axes, NodeId node) {
+// Why a node can't be cut along the token axis: the kinds of its letters that say so.
+std::string obstacles(const Axes& axes, NodeId node) {
   const Application& rule = axes.application(node);
   std::string out;
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
     const FactorList leaves = axes.letter_leaves(node, letter);
-    if (std::any_of(leaves.begin(), leaves.end(), [&](FactorId leaf) { return axes.is_token(leaf); })) {
-      out += (out.empty() ? "" : ", ") + std::string(letter_kind_name(rule.letters[letter].kind));
+    const std::string kind(letter_kind_name(rule.letters[letter].kind));
+    const bool tokens = std::any_of(leaves.begin(), leaves.end(), [&](FactorId leaf) { return axes.is_token(leaf); });
+    if (tokens && rule.letters[letter].kind != LetterKind::kPass && out.find(kind) == std::string::npos) {
+      out += (out.empty() ? "" : ", ") + kind;
     }
   }
-  return out;
+  return out.empty() ? "its parts would not be contiguous" : out;
 }
 
 }  // namespace
@@ -145,7 +148,7 @@ void Placements::refuse_unsplittable() const {
       }
       throw Unsupported(where + ": dimension " + dim + " of %" + axes_.graph().node(operand.value).name +
                         " carries the sequence, and this operator can't be computed on a part of it (" +
-                        letter_list(axes_, node.id) +
+                        obstacles(axes_, node.id) +
                         "). It would need the whole sequence on every rank. Work on each token alone, reduce with sum or "
                         "mean, or move the operator out of the compiled function.");
     }
