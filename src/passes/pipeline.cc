@@ -1,5 +1,6 @@
 #include "passes/pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -36,6 +37,21 @@ bool refuse_unsupported_calls(PipelineState& state) {
   return false;
 }
 
+// A program whose attentions are inside of bodies that a call is given (activation checkpointing) shows none.
+[[noreturn]] void refuse_without_tokens(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    const bool nested = std::any_of(node.args.begin(), node.args.end(), [](const Arg& arg) { return arg.kind == Arg::Kind::kGraph; });
+    if (nested) {
+      throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) +
+                        ": AutoSP doesn't look into the function that this call is given, so it finds no sequence axis. Turn the "
+                        "model's activation checkpointing off: what is recomputed is decided when the program is compiled.");
+    }
+  }
+  throw Unsupported(
+      "no sequence axis found: the program has no attention, and seq_dims is not given. Name the dimension that carries "
+      "tokens, for example seq_dims={\"x\": 1} for an input x of shape [batch, tokens, features].");
+}
+
 bool shard(PipelineState& state) {
   const Options& options = state.options;
   state.outputs.assign(state.graph.outputs.size(), {});
@@ -44,11 +60,7 @@ bool shard(PipelineState& state) {
   for (const auto& [name, dim] : options.seq_dims) seq_dims[name] = static_cast<int>(dim);
   Axes axes(state.graph, seq_dims);
   std::vector<AttentionRegion> regions = find_attention(axes);
-  if (axes.token_axes().empty()) {
-    throw Unsupported(
-        "no sequence axis found: the program has no attention, and seq_dims is not given. Name the dimension that carries "
-        "tokens, for example seq_dims={\"x\": 1} for an input x of shape [batch, tokens, features].");
-  }
+  if (axes.token_axes().empty()) refuse_without_tokens(state.graph);
   const auto ranks = static_cast<int>(options.ranks);
   choose_heads(axes, ranks, regions);
   const Placements placements(axes, ranks, regions);
