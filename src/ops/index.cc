@@ -23,9 +23,11 @@ bool contains(const DimLetters& dim, LetterId letter) {
 // -------------------------------------------------------------------------------------------------
 // tensor[index]
 
-// Whether the sharded letter runs through this slice: all of the axis, or a prefix of it, whose shards are those
-// of the whole axis. A rank then takes all of its part.
-bool keeps_shard(const LocalForm& form, const DimLetters& operand) { return contains(operand, form.letter()); }
+// Whether the sharded letter runs through this slice: all of the axis, or a prefix of it, whose
+// shards are those of the whole axis. A rank then takes all of its part.
+bool keeps_shard(const LocalForm& form, const DimLetters& operand) {
+  return contains(operand, form.letter());
+}
 
 // One element of a tuple.
 Application element_rule(const Call& call) {
@@ -162,14 +164,19 @@ Application narrow_rule(const Call& call) {
   const auto dim =
       static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0));
   Application application;
-  TensorLetters from = fresh_letters(application, *operand, "x");
-  TensorLetters to = from;
-  const Expr& size = operand->shape[dim];
-  const Expr& length = call.result().shape[dim];
-  if (size != length) {
-    Cut parts = cut_dimension(application, size, length, narrow_slice(call, size, length));
-    from[dim] = std::move(parts.operand);
-    to[dim] = std::move(parts.result);
+  TensorLetters from;
+  TensorLetters to;
+  for (size_t d = 0; d < operand->shape.size(); ++d) {
+    const Expr& size = operand->shape[d];
+    const Expr& length = call.result().shape[d];
+    if (d == dim && size != length) {
+      Cut parts = cut_dimension(application, size, length, narrow_slice(call, size, length));
+      from.push_back(std::move(parts.operand));
+      to.push_back(std::move(parts.result));
+    } else {
+      from.push_back(application.dim("x" + std::to_string(application.letters.size()), size));
+      to.push_back(from.back());
+    }
   }
   application.operands.push_back({call.value("self"), 0, std::move(from)});
   application.results.push_back(std::move(to));
@@ -181,21 +188,16 @@ LocalResult narrow_local(LocalForm& form) {
   const Type& operand = *call.tensor("self");
   const int64_t dim = call.dim_or("dim", static_cast<int64_t>(operand.shape.size()), 0);
   const auto at = static_cast<size_t>(dim);
-  if (!keeps_shard(form, form.application().operands[0].letters[at])) return {form.emit_same(local_type(form))};
+  if (!keeps_shard(form, form.application().operands[0].letters[at]))
+    return {form.emit_same(local_type(form))};
   return {form.local("self").value};
 }
 
 // ------------------------------------------------------------------------------------ gather and
 // scatter along `dim`
 
-// The operand's dimension, joined with the index's where torch reads the same range of both.
-DimLetters joined(Application& application, const Expr& size, const Expr& index_size,
-                  const DimLetters& index) {
-  if (size == index_size) return index;
-  return application.dim("x" + std::to_string(application.letters.size()), size,
-                         LetterKind::kWhole);
-}
-
+// Outside `dim` row r of the index reads row r of the operand: one axis where both have all rows,
+// else whole, since a part of the index would start at another row.
 Application gather_rule(const Call& call) {
   const Type* operand = call.tensor("self");
   const Type* index = call.tensor("index");
@@ -207,10 +209,13 @@ Application gather_rule(const Call& call) {
       static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(operand->shape.size()), 0));
   Application application;
   const TensorLetters letters = fresh_letters(application, *index, "i");
-  TensorLetters from;
+  TensorLetters from = letters;
   for (size_t d = 0; d < operand->shape.size(); ++d) {
-    from.push_back(d == dim ? application.dim("x", operand->shape[d], LetterKind::kWhole)
-                            : joined(application, operand->shape[d], index->shape[d], letters[d]));
+    if (d != dim && operand->shape[d] == index->shape[d]) continue;
+    from[d] = application.dim("x" + std::to_string(d), operand->shape[d], LetterKind::kWhole);
+    if (d == dim) continue;
+    for (LetterId letter : letters[d])
+      application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
   }
   application.operands.push_back({call.value("self"), 0, std::move(from)});
   application.operands.push_back({call.value("index"), 0, letters});
@@ -328,17 +333,25 @@ LocalResult slice_scatter_local(LocalForm& form) {
   return {form.emit_same(local_type(form))};
 }
 
-std::optional<std::string> refuse_setitem(const Call& call) {
-  return call.where() +
-         ": this assignment writes into a part of a tensor, which AutoSP does not turn into a "
-         "value yet. Build the "
-         "tensor with torch.where, torch.cat or torch.scatter instead.";
+std::optional<std::string> refuse_setitem(const Call&) {
+  return "this assignment writes into a part of a tensor, which AutoSP does not turn into a value "
+         "yet. Build the tensor with torch.where, torch.cat or torch.scatter instead.";
 }
 
 OpDef index_op(std::string_view name, std::vector<std::string_view> targets,
                std::string_view signature, std::string_view rule, ApplyFn apply,
                LocalFn localize = nullptr) {
   return OpDef{name, std::move(targets), signature, rule, apply, localize};
+}
+
+// Every class is compared with every index, and the call gives their number.
+OpDef one_hot_op() {
+  OpDef op{"one_hot",
+           {"torch._C._nn.one_hot", "torch.nn.functional.one_hot"},
+           "self, num_classes=-1",
+           "… -> … g  whole g"};
+  op.differentiable = false;
+  return op;
 }
 
 OpDef written(OpDef op, std::string_view functional) {
@@ -389,6 +402,7 @@ std::vector<OpDef> make_ops() {
                take_along_dim_rule),
       index_op("index_select", {"torch.index_select", "Tensor.index_select"},
                "self, dim, index, *, out=None", "… x …, i -> … i …  whole x", index_select_rule),
+      one_hot_op(),
       index_op("masked_select", {"torch.masked_select", "Tensor.masked_select"},
                "self, mask, *, out=None", kAllWhole, opaque),
       index_op("nonzero", {"torch.nonzero", "Tensor.nonzero"}, "self, *, as_tuple=False, out=None",

@@ -32,7 +32,8 @@ std::vector<OpDef> make_ops() {
           "item",
           {"Tensor.item", "Tensor.tolist", "Tensor.__bool__", "Tensor.__int__", "Tensor.__float__"},
           "self"),
-      reads("size", {"Tensor.size", "Tensor.stride"}, "self, dim=None"),
+      reads("size", {"Tensor.size", "Tensor.stride", "torch.ops.aten.sym_size.int"},
+            "self, dim=None"),
       reads("numel",
             {"Tensor.numel", "torch.numel", "Tensor.nelement", "Tensor.dim", "Tensor.ndimension",
              "Tensor.element_size", "builtins.len", "Tensor.__len__"},
@@ -77,6 +78,7 @@ std::vector<OpDef> make_ops() {
       acts("check",
            {"torch._check", "torch._check_value", "torch._check_index", "torch._check_type",
             "torch._check_not_implemented", "torch._assert", "torch._assert_async",
+            "torch.ops.aten._assert_scalar.default", "torch.ops.aten._assert_async.msg",
             "torch._check_is_size", "torch._check_with", "torch._constrain_as_size"},
            "*conditions, message=None, msg=None"),
   };

@@ -70,8 +70,9 @@ Application view_rule(const Call& call) {
   TensorLetters from = fresh_letters(application, operand, "x");
   TensorLetters to = from;
   if (!same && !from.empty()) {
-    from.back() = application.dim("a", operand.shape.back(), LetterKind::kWhole);
-    to.back() = application.dim("b", result.shape.back(), LetterKind::kWhole);
+    for (LetterId letter : from.back())
+      application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+    to.back() = application.dim("y", result.shape.back(), LetterKind::kWhole);
   }
   application.operands.push_back({call.value("self"), 0, std::move(from)});
   application.results.push_back(std::move(to));
@@ -362,6 +363,38 @@ Application stack_rule(const Call& call) {
   return application;
 }
 
+// All operands at the size that broadcasting gives them.
+Application broadcast_tensors_rule(const Call& call) {
+  if (call.result().kind != Type::Kind::kTuple || call.result().elements.empty())
+    return opaque(call);
+  Application application;
+  const TensorLetters letters = fresh_letters(application, call.result().elements[0], "x");
+  for (NodeId value : tensor_arguments(call)) {
+    application.operands.push_back(
+        {value, 0, broadcast_letters(call.graph().node(value).type.shape, letters)});
+  }
+  application.results.assign(call.result().elements.size(), letters);
+  return application;
+}
+
+// A dimension of every result for each operand; "xy" swaps the first two.
+Application meshgrid_rule(const Call& call) {
+  const std::vector<NodeId> values = tensor_arguments(call);
+  if (call.result().kind != Type::Kind::kTuple) return opaque(call);
+  Application application;
+  TensorLetters result;
+  for (NodeId value : values) {
+    const TensorLetters letters = fresh_letters(application, call.graph().node(value).type,
+                                                "x" + std::to_string(result.size()));
+    result.push_back(letters.empty() ? DimLetters{} : letters[0]);
+    application.operands.push_back({value, 0, letters});
+  }
+  if (call.string_or("indexing", "ij") == "xy" && result.size() >= 2)
+    std::swap(result[0], result[1]);
+  application.results.assign(call.result().elements.size(), result);
+  return application;
+}
+
 OpDef view_op(std::string_view name, std::vector<std::string_view> targets,
               std::string_view signature, std::string_view rule, ApplyFn apply,
               LocalFn localize = nullptr) {
@@ -434,6 +467,11 @@ std::vector<OpDef> make_ops() {
       view_op("broadcast_to", {"torch.broadcast_to", "Tensor.broadcast_to"}, "self, *size", kExpand,
               expand_rule, expand_local),
       view_op("expand_as", {"Tensor.expand_as"}, "self, other", kExpand, expand_rule, expand_local),
+      view_op("broadcast_tensors",
+              {"torch.broadcast_tensors", "torch.functional.broadcast_tensors"}, "*tensors",
+              "…, … -> …, …; an expanded dimension is a new letter", broadcast_tensors_rule),
+      view_op("meshgrid", {"torch.meshgrid", "torch.functional.meshgrid"},
+              "*tensors, indexing=None", "i, j -> i j, i j", meshgrid_rule),
       copy_op("repeat", {"Tensor.repeat"}, "self, *repeats", "x -> (r x)", repeat_rule,
               repeat_local),
       copy_op("tile", {"torch.tile", "Tensor.tile"}, "self, *dims", "x -> (r x)", repeat_rule,

@@ -90,10 +90,10 @@ TEST(Index, LocalSlicesOfTheShardedDimensionBecomeFull) {
 
 TEST(Index, NarrowAndSelect) {
   EXPECT_EQ(rule_of(kHidden + "%y: f32[b, s, 8] = Tensor.narrow(%x, -1, 8, 8)"),
-            "(x0)(x1)(x3) -> (x0)(x1)(y3)  whole x3, whole y3");
+            "(x0)(x1)(x2) -> (x0)(x1)(y2)  whole x2, whole y2");
   const std::string trim = kHidden + "%y: f32[b, s - 1, 32] = torch.narrow(%x, 1, 0, s - 1)";
-  EXPECT_EQ(rule_of(trim), "(x0)(x3)(x2) -> (x0)(y3)(x2)  prefix y3 of x3");
-  EXPECT_EQ(local_form(trim, "x3"), "%x");
+  EXPECT_EQ(rule_of(trim), "(x0)(x1)(x3) -> (x0)(y1)(x3)  prefix y1 of x1");
+  EXPECT_EQ(local_form(trim, "x1"), "%x");
   EXPECT_EQ(rule_of(kHidden + "%y: f32[b, 32] = Tensor.select(%x, 1, -1)"),
             "(x0)(x1)(x2) -> (x0)(x2)  whole x1");
 }
@@ -152,16 +152,21 @@ TEST(Index, AnElementOfATuple) {
 TEST(Index, GatherJoinsWhatIndexAndOperandShare) {
   EXPECT_EQ(rule_of("symbols s=16\n%x: f32[s, 97] = input user \"x\"\n%i: i64[s, 1] = input user "
                     "\"i\"\n%y: f32[s, 1] = torch.gather(%x, -1, %i)"),
-            "(i0)(x), (i0)() -> (i0)()  whole x");
+            "(i0)(x1), (i0)() -> (i0)()  whole x1");
   EXPECT_EQ(rule_of("%x: f32[6, 8] = input user \"x\"\n%i: i64[4, 3] = input user \"i\"\n%y: "
                     "f32[4, 3] = Tensor.gather(%x, dim=1, index=%i)"),
-            "(x2)(x), (i0)(i1) -> (i0)(i1)  whole x2, whole x");
+            "(x0)(x1), (i0)(i1) -> (i0)(i1)  whole i0, whole x0, whole x1");
   EXPECT_EQ(rule_of("symbols s=16\n%x: f32[s, 8] = input user \"x\"\n%i: i64[1, 3] = input user "
                     "\"i\"\n%y: f32[s, 3] = torch.take_along_dim(%x, %i, dim=1)"),
             "(i0)(x), ()(i1) -> (i0)(i1)  whole x");
   EXPECT_EQ(rule_of("symbols s=16\n%x: f32[97, 8] = input user \"x\"\n%i: i64[s] = input user "
                     "\"i\"\n%y: f32[s, 8] = torch.index_select(%x, 0, %i)"),
             "(x0)(x1), (i) -> (i)(x1)  whole x0");
+}
+
+TEST(Index, OneHotMakesAWholeDimension) {
+  EXPECT_EQ(rule_of("symbols s=16\n%i: i64[2, s]\n%y: i64[2, s, 5] = torch._C._nn.one_hot(%i, 5)"),
+            "(d0)(d1) -> (d0)(d1)(g)  whole g");
 }
 
 TEST(Index, ScatterIsWholeAlongItsDimension) {

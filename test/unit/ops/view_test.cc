@@ -63,7 +63,7 @@ TEST(View, AnotherDtypeIsPointwiseWhereElementsHaveTheSameBytes) {
   const std::string x = "%x: f32[4, 8] = input user \"x\"\n";
   EXPECT_EQ(rule_of(x + "%y: i32[4, 8] = Tensor.view(%x, @torch.int32)"), "(x0)(x1) -> (x0)(x1)");
   EXPECT_EQ(rule_of(x + "%y: f16[4, 16] = Tensor.view(%x, @torch.float16)"),
-            "(x0)(a) -> (x0)(b)  whole a, whole b");
+            "(x0)(x1) -> (x0)(y)  whole x1, whole y");
 }
 
 TEST(View, ComplexPairs) {
@@ -138,6 +138,15 @@ TEST(View, AnExpandedDimensionIsANewLetter) {
     %y: f32[s, 32] = torch.broadcast_to(%w, (s, 32)))",
                        "x0"),
             "%n0: f32[(s//2), 32] = Tensor.expand(%w, (s//2), 32)\n%n0");
+}
+
+TEST(View, BroadcastTensorsAndMeshgrid) {
+  EXPECT_EQ(rule_of("%x: f32[2, 4]\n%w: f32[4]\n%y: (f32[2, 4], f32[2, 4]) = "
+                    "torch.functional.broadcast_tensors(%x, %w)"),
+            "(x0)(x1), (x1) -> (x0)(x1), (x0)(x1)");
+  EXPECT_EQ(rule_of("%a: i64[2]\n%b: i64[3]\n%y: (i64[3, 2], i64[3, 2]) = "
+                    "torch.functional.meshgrid(%a, %b, indexing=\"xy\")"),
+            "(x00), (x10) -> (x10)(x00), (x10)(x00)");
 }
 
 TEST(View, RepeatPutsCopiesOutsideAndRepeatInterleaveInside) {
