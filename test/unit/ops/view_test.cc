@@ -29,7 +29,8 @@ TEST(View, TellsTokensFromFeaturesOfTheSameSize) {
 TEST(View, RepeatKvChain) {
   const std::string keys = R"(symbols b=2, s=16
     %k: f32[b, 2, s, 8] = input user "k"
-    %i: f32[b, 2, 1, s, 8] = _operator.getitem(%k, (slice(None, None, None), slice(None, None, None), None, slice(None, None, None), slice(None, None, None))))";
+    %i: f32[b, 2, 1, s, 8] = _operator.getitem(%k, (slice(None, None, None),
+      slice(None, None, None), None, slice(None, None, None), slice(None, None, None))))";
   const std::string expanded = keys + "\n%e: f32[b, 2, 2, s, 8] = Tensor.expand(%i, b, 2, 2, s, 8)";
   EXPECT_EQ(rule_of(keys), "(x0)(x1)(x2)(x3) -> (x0)(x1)()(x2)(x3)");
   EXPECT_EQ(rule_of(expanded), "(x0)(x1)()(x3)(x4) -> (x0)(x1)(x2)(x3)(x4)");
