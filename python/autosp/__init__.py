@@ -1,5 +1,5 @@
-"""AutoSP: a compiler that turns a single-device PyTorch program into the program that one of P ranks runs, so that P devices together
-train one long sequence.
+"""AutoSP: a compiler that turns a single-device PyTorch program into the program that one of P
+ranks runs, so that P devices together train one long sequence.
 
     model = autosp.compile(model)     # under torchrun
     autosp.explain(model, ids, sp=4)  # what it would do, on one machine

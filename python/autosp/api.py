@@ -12,45 +12,63 @@ from .errors import AutoSPError, Unsupported
 
 
 def compile(
-    model, *, group=None, seq_dims=None, attention="auto", checkpointing="auto", backend="inductor", grad_sync=True, outputs="auto"
+    model,
+    *,
+    group=None,
+    seq_dims=None,
+    attention="auto",
+    checkpointing="auto",
+    backend="inductor",
+    grad_sync=True,
+    outputs="auto",
 ):
-    """Compiles a model, or a function that calls models, so that the ranks of a group compute it together: each holds 1/P of the
-    tokens. Call the result as before, on every rank, with the full inputs.
+    """Compiles a model, or a function that calls models, so that the ranks of a group compute it
+    together: each holds 1/P of the tokens. Call the result as before, on every rank, with the full
+    inputs.
 
         model = autosp.compile(model)
-        loss = model(input_ids=ids, labels=ids).loss   # ids [batch, tokens] on every rank; the loss of the whole batch on every rank
-        loss.backward()                                # p.grad on every rank is what one device would have computed
+        loss = model(input_ids=ids, labels=ids).loss   # ids [batch, tokens] on every rank; the loss
+        of the whole batch on every rank loss.backward()                                # p.grad on
+        every rank is what one device would have computed
 
-    For a module the result is a module that shares everything with `model`: state_dict, parameters, attributes, train and eval
-    are those of `model`, and assigning to one assigns to the other. Copies and pickles of it are of `model`, not compiled. For a
-    function it is a function. Nothing is compiled before the first call.
+    For a module the result is a module that shares everything with `model`: state_dict, parameters,
+    attributes, train and eval are those of `model`, and assigning to one assigns to the other.
+    Copies and pickles of it are of `model`, not compiled. For a function it is a function. Nothing
+    is compiled before the first call.
 
-    Which dimensions carry tokens is found from the attentions of the program. The number of tokens must be a multiple of P, and
-    lengths may change from call to call.
+    Which dimensions carry tokens is found from the attentions of the program. The number of tokens
+    must be a multiple of P, and lengths may change from call to call.
 
-    Gradients: whatever leaves the compiled function as a plain tensor (a loss, statistics) is the same on every rank, and so must be
-    the cotangent that comes back for it. A loss computed outside from plain outputs is right when every rank computes all of it; from
-    sharded outputs, let the DTensor gather it, or better compile the loss in: a function `step(ids, labels)` that calls the model
-    and returns the loss is as good as a model.
+    Gradients: whatever leaves the compiled function as a plain tensor (a loss, statistics) is the
+    same on every rank, and so must be the cotangent that comes back for it. A loss computed outside
+    from plain outputs is right when every rank computes all of it; from sharded outputs, let the
+    DTensor gather it, or better compile the loss in: a function `step(ids, labels)` that calls the
+    model and returns the loss is as good as a model.
 
     Args:
         model: an nn.Module, or a function whose tensors are its arguments, parameters and buffers.
-        group: the ranks that share a sequence, a ProcessGroup or a one-dimensional DeviceMesh. Default: the world.
-        seq_dims: names of inputs mapped to the dimension that carries tokens, for programs without attention: {"x": 1}.
-        attention: "auto", heads are exchanged for tokens around every attention.
-        checkpointing: "auto", torch's own partitioner decides what the backward recomputes.
-        backend: "inductor"; "aot_eager", the same graphs run operator by operator; or a callable backend(graph_module,
+        group: the ranks that share a sequence, a ProcessGroup or a one-dimensional DeviceMesh.
+        Default: the world. seq_dims: names of inputs mapped to the dimension that carries tokens,
+        for programs without attention: {"x": 1}. attention: "auto", heads are exchanged for tokens
+        around every attention. checkpointing: "auto", torch's own partitioner decides what the
+        backward recomputes. backend: "inductor"; "aot_eager", the same graphs run operator by
+        operator; or a callable backend(graph_module,
             example_inputs) that gets this rank's Torch-IR graph and returns a callable.
-        grad_sync: True, gradients of parameters are summed over the group inside the program. False, they are left for a reducer
-            that averages over all data and sequence ranks (DDP, FSDP), which then gives exactly one device's gradient.
-        outputs: "auto", an output with a token dimension is a DTensor sharded along it (`.full_tensor()` gathers it), or gathered
-            where tokens are merged with another dimension; "full", every output is gathered; "local", this rank's part. Others
-            are plain tensors, the same on every rank.
+        grad_sync: True, gradients of parameters are summed over the group inside the program.
+        False, they are left for a reducer
+            that averages over all data and sequence ranks (DDP, FSDP), which then gives exactly one
+            device's gradient.
+        outputs: "auto", an output with a token dimension is a DTensor sharded along it
+        (`.full_tensor()` gathers it), or gathered
+            where tokens are merged with another dimension; "full", every output is gathered;
+            "local", this rank's part. Others are plain tensors, the same on every rank.
 
-    Raises, at this call: Unsupported for unknown options, AutoSPError when there is no process group. At the model's calls:
-        Unsupported when the program can't be run in parts (an operator that has to see all tokens, a length that P does not divide,
-        no attention, a graph break), with the operator and the line of the model; RanksDisagree when ranks differ in program, shapes
-        or gradient mode, or one doesn't call. Both on every rank, before any data is exchanged.
+    Raises, at this call: Unsupported for unknown options, AutoSPError when there is no process
+    group. At the model's calls:
+        Unsupported when the program can't be run in parts (an operator that has to see all tokens,
+        a length that P does not divide, no attention, a graph break), with the operator and the
+        line of the model; RanksDisagree when ranks differ in program, shapes or gradient mode, or
+        one doesn't call. Both on every rank, before any data is exchanged.
     """
     settings = Settings(
         group=group,
@@ -63,7 +81,9 @@ def compile(
     )
     model = unwrap(model)
     if not callable(model):
-        raise AutoSPError(f"autosp.compile takes a module or a function, not {type(model).__name__}")
+        raise AutoSPError(
+            f"autosp.compile takes a module or a function, not {type(model).__name__}"
+        )
     if not isinstance(model, torch.nn.Module):
         compiled = _Compiled(model, Session(settings))
         return functools.wraps(model)(lambda *args, **kwargs: compiled(*args, **kwargs))
@@ -95,7 +115,9 @@ class _Compiled:
 
 
 def entry(model):
-    """A function that calls the module, with a code object of its own: Dynamo counts and caches compilations per code object."""
+    """A function that calls the module, with a code object of its own: Dynamo counts and caches
+    compilations per code object.
+    """
 
     def call(*args, **kwargs):
         return model(*args, **kwargs)
@@ -111,7 +133,9 @@ def positional_names(function):
 
 
 def capture_settings():
-    """Dynamo's configuration while a program may be captured: one graph under DDP, and no breaks at library log messages."""
+    """Dynamo's configuration while a program may be captured: one graph under DDP, and no breaks at
+    library log messages.
+    """
     return torch._dynamo.config.patch(
         optimize_ddp=False,
         ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _library_loggers(),
@@ -141,7 +165,9 @@ def _logging_methods(_number_of_loggers):
 
 
 class _ThinModule:
-    """A module that shares its dictionary with the module it stands for, and is called compiled. What only it has is in slots."""
+    """A module that shares its dictionary with the module it stands for, and is called compiled.
+    What only it has is in slots.
+    """
 
     __slots__ = ("_autosp_call", "_autosp_wrapped")
 
@@ -162,7 +188,12 @@ def _thin_class(kind):
     def forward(self, *args, **kwargs):
         return self(*args, **kwargs)
 
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "__slots__": ()}
+    names = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "__slots__": (),
+    }
     return type(kind)(kind.__name__, (_ThinModule, kind), names | {"forward": forward})
 
 

@@ -1,9 +1,10 @@
 """The Dynamo backend: a captured graph in, a callable that runs this rank's part of it out.
 
-Nothing is exchanged between ranks while a graph is compiled: compilers restart, and hit caches on some ranks alone. The ranks meet
-outside: before the first graph (when the group for the exchanges is made), and in the callable at every call, before its first
-collective. A call posts the shapes of its inputs, the gradient mode and the program it is about to run, and goes on when all ranks
-have posted the same.
+Nothing is exchanged between ranks while a graph is compiled: compilers restart, and hit caches on
+some ranks alone. The ranks meet outside: before the first graph (when the group for the exchanges
+is made), and in the callable at every call, before its first collective. A call posts the shapes of
+its inputs, the gradient mode and the program it is about to run, and goes on when all ranks have
+posted the same.
 """
 
 import os
@@ -24,7 +25,9 @@ from .agreement import Agreement
 from .errors import AutoSPError, Unsupported
 
 _own_groups = weakref.WeakKeyDictionary()  # user's group -> the group of the exchanges
-_sessions = weakref.WeakKeyDictionary()  # user's group -> session of graphs compiled through torch.compile(backend="autosp")
+_sessions = (
+    weakref.WeakKeyDictionary()
+)  # user's group -> session of graphs compiled through torch.compile(backend="autosp")
 
 
 def autosp(gm, example_inputs, *, options=None):
@@ -44,59 +47,90 @@ class Settings:
     """The user's choices, checked. See `autosp.compile` for their meaning."""
 
     def __init__(self, **choices):
-        defaults = dict(
-            group=None, seq_dims=None, attention="auto", checkpointing="auto", backend="inductor", grad_sync=True, outputs="auto"
-        )
+        defaults = {
+            "group": None,
+            "seq_dims": None,
+            "attention": "auto",
+            "checkpointing": "auto",
+            "backend": "inductor",
+            "grad_sync": True,
+            "outputs": "auto",
+        }
         unknown = sorted(choices.keys() - defaults.keys())
         if unknown:
-            raise Unsupported(f"unknown option {', '.join(unknown)}; the options are {', '.join(defaults)}")
+            raise Unsupported(
+                f"unknown option {', '.join(unknown)}; the options are {', '.join(defaults)}"
+            )
         vars(self).update(defaults | choices)
         if self.checkpointing != "auto":
             raise Unsupported(
-                f"checkpointing={self.checkpointing!r} is not supported yet; the choice is \"auto\" (torch's own partitioner decides)"
+                f"checkpointing={self.checkpointing!r} is not supported; the choice is"
+                ' "auto" (torch\'s own partitioner decides)'
             )
         if self.backend not in ("inductor", "aot_eager") and not callable(self.backend):
-            raise Unsupported(f'backend={self.backend!r} is not "inductor", "aot_eager" or a callable that takes a graph')
+            raise Unsupported(
+                f'backend={self.backend!r} is not "inductor", "aot_eager" or a callable that takes'
+                " a graph"
+            )
         try:
             _engine.check_options(**self.plan_options())
         except TypeError:
             raise Unsupported(
-                "seq_dims maps names of inputs to dimensions, grad_sync is a bool, attention and outputs are strings;"
-                f" not seq_dims={self.seq_dims!r}, grad_sync={self.grad_sync!r}, attention={self.attention!r}, outputs={self.outputs!r}"
+                "seq_dims maps names of inputs to dimensions, grad_sync is a bool, attention and"
+                f" outputs are strings; not seq_dims={self.seq_dims!r},"
+                f" grad_sync={self.grad_sync!r}, attention={self.attention!r},"
+                f" outputs={self.outputs!r}"
             ) from None
 
     def plan_options(self):
-        return dict(seq_dims=self.seq_dims or {}, attention=self.attention, grad_sync=self.grad_sync, outputs=self.outputs)
+        return {
+            "seq_dims": self.seq_dims or {},
+            "attention": self.attention,
+            "grad_sync": self.grad_sync,
+            "outputs": self.outputs,
+        }
 
     def resolve_group(self):
         """The process group, and the DeviceMesh when the user gave one."""
         if isinstance(self.group, dist.DeviceMesh):
             if self.group.ndim != 1:
-                raise Unsupported(f"group is a mesh of {self.group.ndim} dimensions; pass one of them, for example mesh[\"sp\"]")
+                raise Unsupported(
+                    f"group is a mesh of {self.group.ndim} dimensions; pass one of them, for"
+                    ' example mesh["sp"]'
+                )
             return self.group.get_group(), self.group
         if self.group is not None:
             return self.group, None
         if not dist.is_initialized():
             raise AutoSPError(
-                "There is no process group: start the program with torchrun and call torch.distributed.init_process_group() before"
-                " compiling, or look at the program without one with autosp.explain(model, …, sp=4)."
+                "There is no process group: start the program with torchrun and call"
+                " torch.distributed.init_process_group() before compiling, or look at the program"
+                " without one with autosp.explain(model, …, sp=4)."
             )
         return dist.group.WORLD, None
 
 
 class Session:
-    """What the compiled graphs of one model share: the group, the agreement of its ranks, the user's choices."""
+    """What the compiled graphs of one model share: the group, the agreement of its ranks, the
+    user's choices.
+    """
 
     def __init__(self, settings, parameters=()):
         self.settings = settings
         self._parameters = parameters
         self._group, self._mesh = settings.resolve_group()
-        self._inner = torch._dynamo.lookup_backend(settings.backend) if isinstance(settings.backend, str) else settings.backend
+        self._inner = (
+            torch._dynamo.lookup_backend(settings.backend)
+            if isinstance(settings.backend, str)
+            else settings.backend
+        )
         self._agreement = Agreement(self._group, _timeout_seconds(self._group))
         self._posted = False  # whether this call of the model has posted to the other ranks
 
     def meet(self):
-        """Makes the group for the exchanges, once all ranks are here. Does nothing after the first time."""
+        """Makes the group for the exchanges, once all ranks are here. Does nothing after the first
+        time.
+        """
         if self._group in _own_groups:
             return
         if self._group.size() == 1 or dist.get_backend(self._group) == "fake":
@@ -114,7 +148,7 @@ class Session:
         self._posted = False
 
     def failed(self, error):
-        """Tells the ranks that wait for this one that it will not come, unless it has already come."""
+        """Tells the ranks that wait for this one that it will not come, unless it has come."""
         if not self._posted:
             self._posted = True
             self._agreement.post_failure(f"{type(error).__name__}: {error}")
@@ -134,9 +168,15 @@ class Session:
         _refuse_broken_graph(gm)
         rank, ranks = self._group.rank(), self._group.size()
         program = fx.read(gm, self._parameters)
-        plan = program.plan(ranks, print=os.environ.get("AUTOSP_PRINT", "") if rank == 0 else "", **self.settings.plan_options())
+        plan = program.plan(
+            ranks,
+            print=os.environ.get("AUTOSP_PRINT", "") if rank == 0 else "",
+            **self.settings.plan_options(),
+        )
         for size in plan.divisible:
-            bool(size % ranks == 0)  # a guard: another length comes back here and is refused by name
+            bool(
+                size % ranks == 0
+            )  # a guard: another length comes back here and is refused by name
         text, code, dims, user_inputs = plan.text, plan.hash, plan.sharded_dims, program.user_inputs
         plan.write(rank, _own_groups[self._group].group_name)
         compiled = self._inner(gm, example_inputs)
@@ -145,8 +185,11 @@ class Session:
 
         def run(*args):
             nonlocal known
-            inputs = ", ".join(f"{name}: {_describe(args[position])}" for position, name in user_inputs)
-            # Sizes of the inputs and the plan's text fix every shape of every exchange. The text is long: once is enough.
+            inputs = ", ".join(
+                f"{name}: {_describe(args[position])}" for position, name in user_inputs
+            )
+            # Sizes of the inputs and the plan's text fix every shape of every exchange. The text is
+            # long: once is enough.
             self._agree(
                 "call of the model",
                 {
@@ -186,8 +229,8 @@ def broken_graph(reason, stack):
     """The text for a program that Dynamo can't capture as one graph."""
     line = _engine.source_line("".join(traceback.format_list(stack)), fx.PACKAGES)
     return (
-        f"The program can't be captured as one graph, and a piece of it has no meaning for the other ranks"
-        f"{' (at ' + line + ')' if line else ''}. Dynamo's reason: {reason}"
+        "The program can't be captured as one graph, and a piece of it has no meaning for the other"
+        f" ranks{' (at ' + line + ')' if line else ''}. Dynamo's reason: {reason}"
     )
 
 

@@ -18,14 +18,16 @@ class _Planned(ShortenTraceback):
 
 
 def explain(model, *args, sp=4, **kwargs):
-    """Prints and returns what `autosp.compile` would do with a model or function on `sp` ranks, called with these arguments: every
-    exchange with its bytes, every gathered or replicated value above a size, every output, each with the line it comes from.
+    """Prints and returns what `autosp.compile` would do with a model or function on `sp` ranks,
+    called with these arguments: every exchange with its bytes, every gathered or replicated value
+    above a size, every output, each with the line it comes from.
 
-    Nothing runs and nothing is exchanged: it works on one machine, without a process group, and on fake tensors
-    (`torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)`), where a model of any size fits.
+    Nothing runs and nothing is exchanged: it works on one machine, without a process group, and on
+    fake tensors (`torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)`), where a model of
+    any size fits.
 
-    Returns an object with `exchanges`, `replicated` and `outputs` (lists of rows) whose text is the table. Raises Unsupported as the
-    compiled model would.
+    Returns an object with `exchanges`, `replicated` and `outputs` (lists of rows) whose text is the
+    table. Raises Unsupported as the compiled model would.
     """
     model = unwrap(model)
     is_module = isinstance(model, torch.nn.Module)

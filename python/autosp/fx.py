@@ -1,4 +1,5 @@
-"""Facts about FX objects and symbolic sizes that only Python can ask; everything else about graphs is the engine's.
+"""Facts about FX objects and symbolic sizes that only Python can ask; everything else about graphs
+is the engine's.
 
 All that depends on the version of torch is in this file and in `backend.py`.
 """
@@ -11,11 +12,15 @@ import torch
 
 from . import _engine
 
-PACKAGES = [os.path.dirname(file) + os.sep for file in (torch.__file__, __file__)]  # their frames are not the model's
+PACKAGES = [
+    os.path.dirname(file) + os.sep for file in (torch.__file__, __file__)
+]  # their frames are not the model's
 
 
 def target_name(target) -> str:
-    """The dotted name of a callable: "torch.matmul", "_operator.add", "torch.ops.aten.add.Tensor", "Tensor.view"."""
+    """The dotted name of a callable: "torch.matmul", "_operator.add", "torch.ops.aten.add.Tensor",
+    "Tensor.view".
+    """
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return f"torch.ops.{target}"
     owner = getattr(target, "__objclass__", None)
@@ -27,7 +32,9 @@ def target_name(target) -> str:
 
 @functools.cache
 def resolve(name: str):
-    """The object behind a dotted name that the engine writes; `operator`, `torch` and AutoSP's operators."""
+    """The object behind a dotted name that the engine writes; `operator`, `torch` and AutoSP's
+    operators.
+    """
     head, *path = name.split(".")
     if head == "autosp":
         return getattr(torch.ops.autosp, path[0]).default
@@ -38,7 +45,9 @@ def resolve(name: str):
 
 
 def literal_name(value) -> str:
-    """A text for a constant argument that is the same on every rank, whatever devices and addresses they have."""
+    """A text for a constant argument that is the same on every rank, whatever devices and addresses
+    they have.
+    """
     if isinstance(value, torch.device):
         local = value.type == "cpu" or value.index in (None, _current_index(value.type))
         return repr(torch.device(value.type)) if local else repr(value)
@@ -50,29 +59,44 @@ def literal_name(value) -> str:
 
 def _current_index(kind: str):
     module = getattr(torch, kind, None)
-    return module.current_device() if hasattr(module, "current_device") and module.is_available() else None
+    return (
+        module.current_device()
+        if hasattr(module, "current_device") and module.is_available()
+        else None
+    )
 
 
 def size_facts(size: torch.SymInt):
-    """The text of a size after everything that is known about its symbols, and each symbol's hint (None: it depends on data)."""
+    """The text of a size after everything that is known about its symbols, and each symbol's hint
+    (None: it depends on data).
+    """
     node = size.node
     hints = node.shape_env.backed_var_to_val
     symbols = getattr(node.expr, "free_symbols", ())
-    return str(node.expr), {str(s): None if hints.get(s) is None else int(hints[s]) for s in symbols}
+    return str(node.expr), {
+        str(s): None if hints.get(s) is None else int(hints[s]) for s in symbols
+    }
 
 
 def input_facts(node: torch.fx.Node):
-    """Where Dynamo found a placeholder: (source text, is a parameter, belongs to a module, is a Python number,
-    is an element of *args, of **kwargs). Empty for sizes of tensors and for the arguments of nested graphs."""
+    """Where Dynamo found a placeholder: (source text, is a parameter, belongs to a module, is a
+    Python number, is an element of *args, of **kwargs). Empty for sizes of tensors and for the
+    arguments of nested graphs.
+    """
     arg = node.meta.get("grapharg")
-    if arg is None or arg.source is None or isinstance(arg.source, torch._dynamo.source.TensorPropertySource):
+    if (
+        arg is None
+        or arg.source is None
+        or isinstance(arg.source, torch._dynamo.source.TensorPropertySource)
+    ):
         return ()
     source = arg.source
     root = source.get_base() if isinstance(source, torch._guards.ChainedSource) else source
     return (
         source.name,
         isinstance(arg.example, torch.nn.Parameter),
-        source.guard_source.is_unspecialized_nn_module() or source.guard_source.is_specialized_nn_module(),
+        source.guard_source.is_unspecialized_nn_module()
+        or source.guard_source.is_specialized_nn_module(),
         arg.pass_arg_as_tensor or not arg.is_tensor,
         getattr(root, "is_varargs", False),
         getattr(root, "is_varkw", False),
@@ -80,5 +104,7 @@ def input_facts(node: torch.fx.Node):
 
 
 def read(gm: torch.fx.GraphModule, parameters=()):
-    """The engine's view of a graph that Dynamo captured; `parameters` are the names behind a frame's *args."""
+    """The engine's view of a graph that Dynamo captured; `parameters` are the names behind a
+    frame's *args.
+    """
     return _engine.read(gm, PACKAGES, list(parameters))

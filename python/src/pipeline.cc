@@ -121,10 +121,12 @@ one rank, how many equal rows it stands for, and the model's line that it comes 
       "check_options",
       [](const std::string& attention, const std::string& outputs, bool grad_sync,
          const std::map<std::string, int64_t>& seq_dims) {
-        plan(Graph(), Options{.attention = attention,
+        plan(Graph(), Options{.ranks = 1,
+                              .attention = attention,
                               .outputs = outputs,
                               .grad_sync = grad_sync,
-                              .seq_dims = seq_dims});
+                              .seq_dims = seq_dims,
+                              .print = ""});
       },
       nb::kw_only(), nb::arg("attention"), nb::arg("outputs"), nb::arg("grad_sync"),
       nb::arg("seq_dims"), "Raises Unsupported for values that no program can be compiled with.");
