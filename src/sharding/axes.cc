@@ -127,7 +127,8 @@ void Axes::name_input_dims(const std::map<std::string, int>& seq_dims) {
       throw Unsupported("seq_dims gives dimension " + std::to_string(dim) + " of the input '" + name + "', which has " +
                         std::to_string(rank) + " dimensions");
     }
-    for (FactorId leaf : value_leaves(found->id, 0)[index]) tokens_.push_back(leaf);
+    const std::vector<FactorList> dims = value_leaves(found->id, 0);
+    tokens_.insert(tokens_.end(), dims[index].begin(), dims[index].end());
   }
 }
 
