@@ -82,7 +82,7 @@ def fuzz() -> tuple[int, int]:
     configure = ["cmake", "--preset", "asan", "--log-level=WARNING"]
     if run(configure, minutes=2) or run(build, minutes=20):
         return 0, 1
-    results = [run([f"build/asan/{driver}", str(FUZZ_SECONDS)], minutes=2) for driver in drivers]
+    results = [run([f"build/asan/{driver}", str(FUZZ_SECONDS)], minutes=5) for driver in drivers]
     return results.count(0), len(results) - results.count(0)
 
 
