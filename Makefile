@@ -5,7 +5,7 @@
 #   make train       trains a byte-level Llama on TEXT= for STEPS= steps of SEQ= tokens over RANKS= ranks
 #   make test        every test           make test-fast   those without gloo, Inductor and slow ones
 #   make lint        formats, static checks, layers, sizes
-#   make bench       engine and step times
+#   make bench       engine and step times, into bench/results
 #   make asan        C++ and text tests under ASan and UBSan
 #   make fuzz        random input for the parser under ASan and UBSan for SECONDS= seconds
 #   make clean       removes what was built (.venv stays)
@@ -64,7 +64,7 @@ lint: $(VENV)/.package
 	@$(PY) tools/lint/run.py
 
 bench: build
-	@$(PY) bench/run.py
+	@for script in bench/*.py; do $(PY) $$script || exit; done
 
 clean:
 	rm -rf build dist python/autosp/_engine*.so .pytest_cache .ruff_cache
