@@ -1,7 +1,9 @@
-"""Small training programs that sequence parallelism has to get right: plain torch, no tricks for our benefit.
+"""Small training programs that sequence parallelism has to get right: plain torch, no tricks for
+our benefit.
 
-Each is a `Program`: how to build the module (deterministically), and the inputs of one step. The loss is the module's
-first result. Everything is float64 unless a program says otherwise, so that a parity to 1e-9 means equality.
+Each is a `Program`: how to build the module (deterministically), and the inputs of one step. The
+loss is the module's first result. Everything is float64 unless a program says otherwise, so that a
+parity to 1e-9 means equality.
 """
 
 import dataclasses
@@ -41,7 +43,9 @@ class Attention(nn.Module):
         frequencies = 1.0 / 100 ** (torch.arange(half, dtype=x.dtype) / half)
         angles = positions[:, None, :, None].to(x.dtype) * frequencies
         a, b = x.chunk(2, dim=-1)
-        return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), dim=-1)
+        return torch.cat(
+            (a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), dim=-1
+        )
 
     def forward(self, x, positions, mask=None):
         batch, length, _ = x.shape
@@ -96,7 +100,15 @@ class PlainLM(nn.Module):
     """
 
     def __init__(
-        self, width=16, heads=4, kv_heads=4, layers=2, style="causal", positions="learned", loss=None, tied=False
+        self,
+        width=16,
+        heads=4,
+        kv_heads=4,
+        layers=2,
+        style="causal",
+        positions="learned",
+        loss=None,
+        tied=False,
     ):
         super().__init__()
         self.token = nn.Embedding(VOCABULARY, width)
@@ -127,7 +139,9 @@ class PlainLM(nn.Module):
 def shifted_pad(ignore_index=-100, **options):
     def loss(model, logits, labels):
         labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-        return F.cross_entropy(logits.reshape(-1, VOCABULARY), labels.reshape(-1), ignore_index=ignore_index, **options)
+        return F.cross_entropy(
+            logits.reshape(-1, VOCABULARY), labels.reshape(-1), ignore_index=ignore_index, **options
+        )
 
     return loss
 
@@ -150,13 +164,19 @@ def unshifted(ignore_index=-100, **options):
 
 
 def summed_none(model, logits, labels):
-    each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=-100)
+    each = F.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=-100
+    )
     return each.sum() / 7
 
 
-def class_weights(model, logits, labels):
+def class_weights(model, logits, labels, **options):
     weights = torch.linspace(0.5, 2.0, VOCABULARY, dtype=logits.dtype)
-    return F.cross_entropy(logits.view(-1, VOCABULARY), labels.view(-1), weight=weights)
+    return F.cross_entropy(logits.view(-1, VOCABULARY), labels.view(-1), weight=weights, **options)
+
+
+def class_weights_smoothed(model, logits, labels):
+    return class_weights(model, logits, labels, label_smoothing=0.1)
 
 
 def both_losses(model, logits, labels):
@@ -165,11 +185,22 @@ def both_losses(model, logits, labels):
 
 def log_likelihood(model, logits, labels):
     log_probabilities = torch.log_softmax(logits, -1)
-    picked = -F.nll_loss(log_probabilities.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none")
+    picked = -F.nll_loss(
+        log_probabilities.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none"
+    )
     return -picked.mean()
 
 
-def lm(length=16, batch=2, ignored=(), ignore_index=-100, inputs=None, seed=0, dtype=torch.float64, **model):
+def lm(
+    length=16,
+    batch=2,
+    ignored=(),
+    ignore_index=-100,
+    inputs=None,
+    seed=0,
+    dtype=torch.float64,
+    **model,
+):
     """A PlainLM program; `ignored` are (row, start, stop) ranges of labels that don't count."""
 
     def make():
@@ -208,6 +239,8 @@ class Encoder(nn.Module):
 
 
 def encoder(batch_first=True, masked=False, length=12, batch=2):
+    """The input wants a gradient too."""
+
     def make():
         torch.manual_seed(0)
         return Encoder(batch_first, masked).double()
@@ -215,7 +248,7 @@ def encoder(batch_first=True, masked=False, length=12, batch=2):
     def build():
         generator = torch.Generator().manual_seed(1)
         shape = (batch, length, 16) if batch_first else (length, batch, 16)
-        x = torch.randn(shape, generator=generator, dtype=torch.float64)
+        x = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
         return {"x": x, "target": torch.randn(shape, generator=generator, dtype=torch.float64)}
 
     return Program(make, build)
@@ -245,7 +278,9 @@ def encoder_decoder(source=16, target=8):
 
 
 class Flat(nn.Module):
-    """[B*S, D] through every linear layer, [B, S] only inside the attention (tokens merged with the batch)."""
+    """[B*S, D] through every linear layer, [B, S] only inside the attention: tokens are merged with
+    the batch.
+    """
 
     def __init__(self, width=16, heads=4):
         super().__init__()
@@ -259,7 +294,9 @@ class Flat(nn.Module):
         batch, length = ids.shape
         h = self.token(ids).view(batch * length, -1)
         q, k, v = self.qkv(h).view(batch, length, 3, self.heads, -1).unbind(2)
-        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+        )
         h = h + self.out(y.transpose(1, 2).reshape(batch * length, -1))
         logits = self.head(F.relu(h))
         return F.cross_entropy(logits, labels.view(-1)), logits
@@ -287,7 +324,82 @@ class Shared(nn.Module):
         return (b + c + merge(q)).square().mean() + self.scale.square().sum() * 0.1, c
 
 
-def plain(module, *, ids=False, batch=2, length=16):
+class Modern(nn.Module):
+    """Fused projections, a norm and a gate written by hand, a learned position table that is cut to
+    the length, a buffer that is read, a frozen embedding, and inputs that are activations.
+    """
+
+    def __init__(self, width=16, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.table = nn.Parameter(torch.randn(1, 64, width) * 0.1)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 64)[:, None].double())
+        self.token = nn.Embedding(VOCABULARY, width).requires_grad_(False)
+        self.gain = nn.Parameter(torch.ones(width))
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.gate_up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(2 * width, width, bias=False)
+
+    def norm(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.gain
+
+    def forward(self, ids, labels):
+        length = ids.size(1)
+        x = (self.token(ids) + self.table[:, :length]) * self.scale[:length]
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        q, k, v = (t.reshape(*t.shape[:2], self.heads, -1).permute(0, 2, 1, 3) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).permute(0, 2, 1, 3)
+        x = x + self.out(y.flatten(2))
+        gate, up = torch.split(self.gate_up(self.norm(x)), self.down.in_features, dim=-1)
+        logits = (x + self.down(F.silu(gate) * up)) @ self.token.weight.t()
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), logits
+
+
+class Preference(nn.Module):
+    """Log-likelihoods of whole sequences, and a loss that is not linear in them."""
+
+    def __init__(self):
+        super().__init__()
+        self.lm = PlainLM(layers=1)
+
+    def forward(self, ids, mask):
+        logits = self.lm(ids)[:, :-1].log_softmax(-1)
+        each = logits.gather(-1, ids[:, 1:, None]).squeeze(-1)
+        sums = (each * mask[:, 1:]).sum(1) / mask[:, 1:].sum(1)
+        chosen, rejected = sums.chunk(2)
+        return -F.logsigmoid(chosen - rejected).mean(), sums
+
+
+class Pooled(nn.Module):
+    """A classifier over the mean of the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder(True, False)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x):
+        y = self.encoder(x, torch.zeros_like(x))[1]
+        logits = self.head(y.mean(1))
+        return F.cross_entropy(logits, torch.arange(x.shape[0])), logits
+
+
+def preference():
+    def make():
+        torch.manual_seed(0)
+        return Preference().double()
+
+    def build():
+        generator = torch.Generator().manual_seed(1)
+        ids = torch.randint(0, VOCABULARY, (4, 16), generator=generator)
+        counts = torch.tensor([13, 3, 6, 2])
+        return {"ids": ids, "mask": (torch.arange(16) <= counts[:, None]).double()}
+
+    return Program(make, build)
+
+
+def plain(module, *, ids=False, batch=2, length=16, width=16):
     def make():
         torch.manual_seed(0)
         return module().double()
@@ -295,7 +407,9 @@ def plain(module, *, ids=False, batch=2, length=16):
     def build():
         generator = torch.Generator().manual_seed(1)
         if not ids:
-            return {"x": torch.randn(batch, length, 16, generator=generator, dtype=torch.float64)}
+            return {
+                "x": torch.randn(batch, length, width, generator=generator, dtype=torch.float64)
+            }
         tokens = torch.randint(0, VOCABULARY, (batch, length), generator=generator)
         return {"ids": tokens, "labels": tokens.roll(-1, 1)}
 
@@ -324,38 +438,64 @@ def restarting_positions(batch, length, dtype, heads):
 # Named programs; the tests and the benchmarks pick from here.
 PROGRAMS = {
     "pad shift": lm(),
-    "unequal labels": lm(ignored=[(0, 0, 8), (1, 0, 15)]),
-    "one shard ignored": lm(ignored=[(0, 0, 9), (1, 0, 9)]),
-    "ignore index -1": lm(ignored=[(0, 2, 5)], ignore_index=-1, loss=shifted_pad(-1)),
-    "class weights": lm(loss=class_weights, ignored=[(0, 1, 4)]),
-    "label smoothing": lm(loss=shifted_pad(label_smoothing=0.1)),
-    "reduction sum": lm(loss=shifted_pad(reduction="sum")),
-    "reduction none": lm(loss=summed_none, ignored=[(1, 3, 6)]),
-    "slice shift": lm(loss=shifted_slice(), ignored=[(0, 0, 3)]),
-    "slice shift sum": lm(loss=shifted_slice(reduction="sum")),
-    "slice shift smoothing": lm(loss=shifted_slice(label_smoothing=0.2)),
-    "two losses": lm(loss=both_losses),
-    "log likelihood": lm(loss=log_likelihood),
-    "class dimension second": lm(loss=unshifted()),
+    "unequal labels": lm(layers=1, ignored=[(0, 0, 8), (1, 0, 15)]),
+    "one shard ignored": lm(layers=1, ignored=[(0, 0, 9), (1, 0, 9)]),
+    "all ignored": lm(layers=1, ignored=[(0, 0, 16), (1, 0, 16)]),
+    "all ignored, sum": lm(
+        layers=1, ignored=[(0, 0, 16), (1, 0, 16)], loss=shifted_pad(reduction="sum")
+    ),
+    "ignore index -1": lm(layers=1, ignored=[(0, 2, 5)], ignore_index=-1, loss=shifted_pad(-1)),
+    "class weights": lm(layers=1, loss=class_weights, ignored=[(0, 1, 4)]),
+    "class weights smoothed": lm(layers=1, loss=class_weights_smoothed, ignored=[(0, 1, 4)]),
+    "label smoothing": lm(layers=1, loss=shifted_pad(label_smoothing=0.1), ignored=[(1, 2, 9)]),
+    "reduction sum": lm(layers=1, loss=shifted_pad(reduction="sum")),
+    "reduction none": lm(layers=1, loss=summed_none, ignored=[(1, 3, 6)]),
+    "slice shift": lm(layers=1, loss=shifted_slice(), ignored=[(0, 0, 3)]),
+    "slice shift sum": lm(layers=1, loss=shifted_slice(reduction="sum")),
+    "slice shift smoothing": lm(layers=1, loss=shifted_slice(label_smoothing=0.2)),
+    "two losses": lm(layers=1, loss=both_losses),
+    "log likelihood": lm(layers=1, loss=log_likelihood),
+    "class dimension second": lm(layers=1, loss=unshifted()),
+    "preference": preference(),
     "rotary": lm(positions="rotary"),
-    "explicit positions": lm(positions="rotary", inputs=restarting_positions),
+    "explicit positions": lm(layers=1, positions="rotary", inputs=restarting_positions),
     "grouped heads": lm(heads=8, kv_heads=4, width=32),
-    "grouped heads in sdpa": lm(heads=8, kv_heads=4, width=32, style="gqa"),
+    "grouped heads in sdpa": lm(layers=1, heads=8, kv_heads=4, width=32, style="gqa"),
     "eager attention": lm(style="eager"),
     "einsum attention": lm(style="einsum"),
-    "eager grouped": lm(style="eager", heads=8, kv_heads=4, width=32),
+    "eager grouped": lm(layers=1, style="eager", heads=8, kv_heads=4, width=32),
     "mask bool": lm(style="mask", inputs=bool_mask),
-    "mask float": lm(style="mask_keyword", inputs=float_mask),
-    "mask per head": lm(style="mask", inputs=head_mask),
-    "no mask": lm(style="full"),
-    "tied": lm(tied=True),
+    "mask float": lm(layers=1, style="mask_keyword", inputs=float_mask),
+    "mask per head": lm(layers=1, style="mask", inputs=head_mask),
+    "no mask": lm(layers=1, style="full"),
+    "tied": lm(layers=1, tied=True),
     "length is hidden is batch": lm(length=16, width=16, batch=16, layers=1),
     "length is heads": lm(length=4, heads=4, batch=3),
-    "batch of three": lm(batch=3),
+    "batch of three": lm(layers=1, batch=3),
+    "modern": plain(Modern, ids=True),
     "encoder": encoder(),
     "encoder tokens first": encoder(batch_first=False),
     "encoder masked": encoder(masked=True),
     "encoder decoder": encoder_decoder(),
+    "pooled": plain(Pooled),
     "flat": plain(Flat, ids=True, batch=3),
     "shared": plain(Shared),
+}
+
+# The same kinds of programs with heads and lengths that three divides.
+PROGRAMS_OF_THREE = {
+    "pad shift": lm(heads=3, kv_heads=3, width=12, length=15),
+    "unequal labels": lm(
+        layers=1, heads=3, kv_heads=3, width=12, length=15, ignored=[(0, 0, 7), (1, 3, 15)]
+    ),
+    "slice shift": lm(layers=1, heads=3, kv_heads=3, width=12, length=15, loss=shifted_slice()),
+    "class weights": lm(layers=1, heads=3, kv_heads=3, width=12, length=15, loss=class_weights),
+    "rotary grouped": lm(layers=1, heads=6, kv_heads=3, width=24, length=15, positions="rotary"),
+    "eager grouped": lm(layers=1, heads=6, kv_heads=3, width=24, length=15, style="eager"),
+    "mask bool": lm(
+        layers=1, heads=6, kv_heads=6, width=24, length=15, style="mask", inputs=bool_mask
+    ),
+    "one token each": lm(layers=1, heads=3, kv_heads=3, width=12, length=3, batch=1),
+    "flat": plain(lambda: Flat(12, 3), ids=True, batch=3, length=15),
+    "shared": plain(lambda: Shared(18, 3), width=18, length=15),
 }

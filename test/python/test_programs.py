@@ -1,0 +1,45 @@
+"""Every program gives on several ranks what it gives on one device: loss, outputs and gradients.
+
+Simulated ranks run the rewritten graph as it is, so that this is a test of the engine and of the
+operators it inserts, not of a compiler behind it.
+"""
+
+import pytest
+from parity import check_simulated
+from programs import PROGRAMS, PROGRAMS_OF_THREE
+
+# What four ranks divide otherwise: shards of one row, labels on one of them, merged rows, masks.
+ON_FOUR = [
+    "unequal labels",
+    "slice shift",
+    "preference",
+    "grouped heads",
+    "eager attention",
+    "mask bool",
+    "length is heads",
+    "encoder tokens first",
+    "encoder decoder",
+    "flat",
+    "shared",
+]
+QUICK_ON_FOUR = {"unequal labels", "slice shift", "length is heads", "flat", "shared"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_two_ranks(name):
+    program = PROGRAMS[name]
+    check_simulated(program.make, program.inputs(), 2, program.tolerance)
+
+
+@pytest.mark.parametrize("name", PROGRAMS_OF_THREE)
+def test_three_ranks(name):
+    program = PROGRAMS_OF_THREE[name]
+    check_simulated(program.make, program.inputs(), 3, program.tolerance)
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK_ON_FOUR else pytest.param(n, marks=pytest.mark.slow) for n in ON_FOUR]
+)
+def test_four_ranks(name):
+    program = PROGRAMS[name]
+    check_simulated(program.make, program.inputs(), 4, program.tolerance)
