@@ -64,7 +64,7 @@ lint: $(VENV)/.package
 	@$(PY) tools/lint/run.py
 
 bench: build
-	@for script in bench/*.py; do $(PY) $$script || exit; done
+	@$(PY) bench/run.py
 
 clean:
 	rm -rf build dist python/autosp/_engine*.so .pytest_cache .ruff_cache
