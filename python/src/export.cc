@@ -80,7 +80,7 @@ class Exporter {
                                nb::dict(), nb::none());
                }) {
     known_[std::string(kRankSymbol)] = Expr(rank);
-    for (const auto& [name, length] : local.definitions) known_[name] = length;
+    for (const auto& [name, length] : local.definitions) known_[name] = length.substitute(known_);
   }
 
   void run() {

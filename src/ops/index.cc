@@ -190,7 +190,9 @@ LocalResult narrow_local(LocalForm& form) {
   const auto at = static_cast<size_t>(dim);
   if (!keeps_shard(form, form.application().operands[0].letters[at]))
     return {form.emit_same(local_type(form))};
-  return {form.local("self").value};
+  std::vector<Arg> all(operand.shape.size(), Arg::slice_of(Arg::none(), Arg::none(), Arg::none()));
+  return {form.emit("_operator.getitem", {form.local("self"), Arg::tuple_of(std::move(all))}, {},
+                    local_type(form))};
 }
 
 // ------------------------------------------------------------------------------------ gather and

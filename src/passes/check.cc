@@ -1,10 +1,12 @@
 #include "passes/check.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "ops/index_rule.h"
 #include "sharding/axes.h"
 #include "support/error.h"
 
@@ -41,8 +43,16 @@ constexpr Conversion kConversions[] = {
 class Checker {
  public:
   explicit Checker(const Graph& graph)
-      : graph_(graph), axes_(graph, {}), placements_(static_cast<size_t>(graph.size())) {
-    for (const auto& [name, length] : graph.definitions) shard_symbols_.insert(name);
+      : graph_(graph),
+        axes_(graph, {}),
+        placements_(static_cast<size_t>(graph.size())),
+        masked_(static_cast<size_t>(graph.size()), false) {
+    for (const auto& [name, length] : graph.definitions) {
+      for (const std::string& symbol : length.symbols()) {
+        if (length == Expr::symbol(symbol) && shard_symbols_.contains(symbol)) trimmed_[name] = symbol;
+      }
+      shard_symbols_.insert(name);
+    }
   }
 
   void run(const std::vector<Placement>& outputs) {
@@ -105,35 +115,148 @@ class Checker {
     }
     if (node.target == "autosp.all_to_all") return exchange(node);
     const Application& rule = axes_.application(node.id);
-    if (rule.operands.size() == 1 && graph_.node(rule.operands[0].value).type.kind == Type::Kind::kTuple &&
-        node.target == "_operator.getitem") {
-      return {placements_[rule.operands[0].value].at(rule.operands[0].element)};
+    if (node.target == "_operator.getitem" && rule.operands.size() == 1) {
+      const Operand& operand = rule.operands[0];
+      const Type& type = graph_.node(operand.value).type;
+      if (type.kind == Type::Kind::kTuple) {
+        if (node.type != type.elements.at(operand.element)) fail("is not of the type of the tuple's element");
+        return {placements_[operand.value].at(operand.element)};
+      }
+      if (const auto placement = trim(node, operand)) return {*placement};
     }
     return apply(node, rule);
   }
 
-  Placement convert(const Node& node, const Conversion& conversion) const {
+  // The symbol in a local length, which must be the only one and a factor.
+  std::string local_symbol(const Expr& length) const {
+    std::string found;
+    for (const std::string& symbol : length.symbols()) {
+      if (!shard_symbols_.contains(symbol)) continue;
+      if (!found.empty()) fail("has a length of two parts, " + length.to_string());
+      found = symbol;
+    }
+    if (found.empty()) fail("has the global length " + length.to_string() + " where a part's is expected");
+    return found;
+  }
+
+  bool is_trimmed(const Expr& length) const { return trimmed_.contains(local_symbol(length)); }
+
+  // A local length against the global one that it is a part of, at the lengths of this compilation.
+  void check_lengths(const Expr& local, const Expr& global, bool exact, const Arg& ranks) {
+    const std::string symbol = local_symbol(local);
+    if (is_local(global)) fail("has the local length " + global.to_string() + " where a global one is expected");
+    if (exact == trimmed_.contains(symbol)) fail(exact ? "has padding that it says it has not" : "says that it has padding");
+    const std::optional<Expr> rest = divide_exact(local, Expr::symbol(symbol));
+    if (!rest) fail("has a length that is no multiple of its part, " + local.to_string());
+    const int64_t extent = graph_.hint(global);
+    const int64_t held = graph_.hint(local) * ranks.integer;
+    const auto known = extents_.emplace(symbol, extent / std::max<int64_t>(graph_.hint(*rest), 1)).first;
+    if (known->second * graph_.hint(*rest) != extent || (exact ? held != extent : held < extent)) {
+      fail("has " + local.to_string() + " of " + global.to_string() + ", which do not fit together");
+    }
+  }
+
+  void check_same(const std::vector<Expr>& in, const std::vector<Expr>& out, std::set<int64_t> except) const {
+    if (in.size() != out.size()) fail("has another number of dimensions than its operand");
+    for (size_t dim = 0; dim < in.size(); ++dim) {
+      if (!except.contains(static_cast<int64_t>(dim)) && in[dim] != out[dim]) fail("changes dimension " + std::to_string(dim));
+    }
+  }
+
+  // A slice that took the first rows of a sharded dimension: it takes a rank's whole part, and the result's length
+  // is that of the trimmed axis.
+  std::optional<Placement> trim(const Node& node, const Operand& operand) const {
+    const Placement& have = placements_[operand.value].at(operand.element);
+    const Type& type = graph_.node(operand.value).type;
+    const std::optional<Index> index = have.is_sharded() ? read_index(graph_, node.args.at(1), type.shape.size()) : std::nullopt;
+    if (!index) return std::nullopt;
+    for (const IndexItem& item : index->items) {
+      if (item.kind != IndexItem::Kind::kSlice || item.operand != have.where.dim) continue;
+      const Expr& length = node.type.shape.at(static_cast<size_t>(item.result));
+      if (length == type.shape[static_cast<size_t>(item.operand)]) return std::nullopt;
+      const bool all = std::all_of(item.arg.items.begin(), item.arg.items.end(), [](const Arg& bound) { return bound.is_none(); });
+      const auto base = trimmed_.find(local_symbol(length));
+      if (!all || base == trimmed_.end() ||
+          length.substitute({{base->first, Expr::symbol(base->second)}}) !=
+              type.shape[static_cast<size_t>(item.operand)].substitute(untrimmed())) {
+        fail("cuts a sharded dimension");
+      }
+      return Placement::sharded({item.result, have.where.position});
+    }
+    return std::nullopt;
+  }
+
+  // Trimmed lengths as those of the axes they were cut from.
+  std::map<std::string, Expr> untrimmed() const {
+    std::map<std::string, Expr> out;
+    for (const auto& [name, base] : trimmed_) out[name] = Expr::symbol(base);
+    return out;
+  }
+
+  Placement convert(const Node& node, const Conversion& conversion) {
     const NodeId operand = node.args.at(0).value;
     Placement want{conversion.from, {}};
     if (conversion.from == Kind::kSharded) want.where = {static_cast<int>(node.args.at(1).integer), 0};
     if (!same(placements_[operand].at(0), want, operand)) {
       fail("reads %" + graph_.node(operand).name + ", which is " + describe(placements_[operand][0]) + ", not " + describe(want));
     }
+    const std::vector<Expr>& in = graph_.node(operand).type.shape;
+    const std::vector<Expr>& result = node.type.shape;
+    if (conversion.from != Kind::kSharded && conversion.to != Kind::kSharded) {
+      check_same(in, result, {});
+    } else {
+      const int64_t dim = node.args.at(1).integer;
+      if (dim < 0 || dim >= static_cast<int64_t>(in.size())) fail("converts a dimension that its operand does not have");
+      const auto at = static_cast<size_t>(dim);
+      const bool to_part = conversion.to == Kind::kSharded;
+      if (conversion.from == conversion.to) {
+        check_same(in, result, {});
+        mask(node, result[at]);
+      } else {
+        check_same(in, result, {dim});
+        if (result[at] != node.args.at(2).as_expr()) fail("has another length than it is told");
+        const size_t ranks = node.args.size() - 2;
+        check_lengths(to_part ? result[at] : in[at], to_part ? in[at] : result[at], node.args.at(3).integer != 0, node.args[ranks]);
+      }
+    }
     Placement out{conversion.to, {}};
     if (conversion.to == Kind::kSharded) out.where = {static_cast<int>(node.args.at(1).integer), 0};
     return out;
   }
 
-  std::vector<Placement> exchange(const Node& node) const {
+  // Rows from `size` on are replaced: a sum over them is one over the rows that are there.
+  void mask(const Node& node, const Expr& length) {
+    const std::string symbol = local_symbol(length);
+    const std::optional<Expr> rest = divide_exact(length, Expr::symbol(symbol));
+    const int64_t extent = graph_.hint(node.args.at(2).as_expr());
+    const auto known = extents_.emplace(symbol, extent / std::max<int64_t>(rest ? graph_.hint(*rest) : 1, 1)).first;
+    if (!rest || known->second * graph_.hint(*rest) != extent) fail("masks rows beyond another length than that of its axis");
+    masked_[node.id] = true;
+  }
+
+  std::vector<Placement> exchange(const Node& node) {
     const std::vector<Arg>& values = node.args.at(0).items;
     const std::vector<Arg>& split = node.args.at(1).items;
     const std::vector<Arg>& concat = node.args.at(3).items;
+    const bool exact = node.args.at(5).integer != 0;
     std::vector<Placement> out;
     for (size_t i = 0; i < values.size(); ++i) {
       const Placement want = Placement::sharded({static_cast<int>(concat.at(i).integer), 0});
       const Placement have = placements_[values[i].value].at(0);
       if (have != want) fail("exchanges %" + graph_.node(values[i].value).name + ", which is " + describe(have) + ", not " + describe(want));
-      out.push_back(Placement::sharded({static_cast<int>(split.at(i).integer), 0}));
+      const std::vector<Expr>& in = graph_.node(values[i].value).type.shape;
+      const std::vector<Expr>& result = node.type.elements.at(i).shape;
+      const auto from = static_cast<size_t>(concat.at(i).integer);
+      const auto to = static_cast<size_t>(split.at(i).integer);
+      if (to >= in.size()) fail("splits a dimension that its operand does not have");
+      check_same(in, result, {concat.at(i).integer, split.at(i).integer});
+      if (result[to] != node.args.at(2).items.at(i).as_expr() || result[from] != node.args.at(4).items.at(i).as_expr()) {
+        fail("gives other lengths than it is told");
+      }
+      // One flag speaks for all of an exchange, so it is that of the axis with padding where there is one.
+      check_lengths(in[from], result[from], exact || !is_trimmed(in[from]), node.args.at(6));
+      check_lengths(result[to], in[to], exact || !is_trimmed(result[to]), node.args.at(6));
+      out.push_back(Placement::sharded({static_cast<int>(to), 0}));
     }
     return out;
   }
@@ -158,7 +281,7 @@ class Checker {
     return std::nullopt;
   }
 
-  std::vector<Placement> apply(const Node& node, const Application& rule) const {
+  std::vector<Placement> apply(const Node& node, const Application& rule) {
     const std::optional<LetterLeaf> leaf = sharded_leaf(node, rule);
     const size_t count = std::max<size_t>(rule.results.size(), 1);
     if (!leaf) {
@@ -187,6 +310,11 @@ class Checker {
       if (!same(have, want, operand.value)) {
         fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) + ", not " + describe(want));
       }
+      if (have.is_sharded() && masked_[operand.value]) masked_[node.id] = true;
+    }
+    const Expr& length = axes_.factors().size(axes_.leaf_factor(node.id, *leaf));
+    if (letter.kind == LetterKind::kSum && is_trimmed(length) && !masked_[node.id]) {
+      fail("sums rows past the end of a trimmed axis");
     }
     std::vector<Placement> out;
     for (size_t element = 0; element < count; ++element) {
@@ -212,7 +340,10 @@ class Checker {
   const Graph& graph_;
   Axes axes_;
   std::vector<std::vector<Placement>> placements_;
+  std::vector<bool> masked_;  // values whose rows past the end of a trimmed axis cost nothing
   std::set<std::string> shard_symbols_;
+  std::map<std::string, std::string> trimmed_;  // length of a trimmed axis -> that of the axis it was cut from
+  std::map<std::string, int64_t> extents_;      // local length -> global length, as the first conversion says
   const Node* node_ = nullptr;
 };
 

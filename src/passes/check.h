@@ -8,7 +8,9 @@
 // Inputs are R. A conversion changes the placement it is defined for and no other. An operator with a sharded
 // operand runs sharded along that operand's letter: every other operand that has the letter must be sharded there
 // too, all others must be V (or R where no gradient flows), the letter's kind must allow it, and local sizes in its
-// arguments must fit. A summed letter gives P, which nothing but a P conversion may read. Linear in nodes.
+// arguments must fit. A summed letter gives P, which nothing but a P conversion may read. Lengths of conversions must
+// fit their values and each other; rows past the end of a trimmed axis must be masked before they are summed. Linear
+// in nodes.
 #pragma once
 
 #include <vector>

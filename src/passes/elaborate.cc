@@ -210,7 +210,7 @@ Elaborated Elaborator::run() {
     infos.push_back(info);
   }
   builder_.graph().outputs = std::move(outputs);
-  for (const auto& [name, length] : layout_.definitions()) builder_.graph().hints[name] = old_.hint(length);
+  for (const auto& [name, length] : layout_.definitions()) builder_.graph().hints[name] = builder_.graph().hint(length);
   builder_.graph().definitions = layout_.definitions();
   Elaborated out{std::move(builder_.graph()), std::move(infos), std::move(divisible_)};
   return out;

@@ -5,11 +5,13 @@
 namespace autosp {
 
 Expr Layout::shard_length(FactorId leaf) const {
-  const Expr length = floor_div(axes_.factors().size(axes_.shard_base(leaf)), Expr(ranks_));
-  for (const auto& [name, known] : definitions_) {
-    if (known == length) return Expr::symbol(name);
+  const Expr& extent = axes_.factors().size(leaf);
+  const Expr length = is_exact(leaf) ? floor_div(extent, Expr(ranks_)) : shard_length(axes_.shard_base(leaf));
+  for (size_t i = 0; i < definitions_.size(); ++i) {
+    if (definitions_[i].second == length && (is_exact(leaf) || extents_[i] == extent)) return Expr::symbol(definitions_[i].first);
   }
   definitions_.emplace_back("shard" + std::to_string(definitions_.size()), length);
+  extents_.push_back(extent);
   return Expr::symbol(definitions_.back().first);
 }
 

@@ -16,7 +16,7 @@ class Layout {
   Layout(const Axes& axes, int ranks) : axes_(axes), ranks_(ranks) {}
 
   // A rank's length of a sharded factor, as a symbol of its own ("shard0"): the factor's size over the ranks, or
-  // that of the axis a prefix follows. Equal lengths share a symbol.
+  // the symbol of the axis that a prefix follows ("shard2 = shard0"). Equal lengths of whole axes share a symbol.
   Expr shard_length(FactorId leaf) const;
   // Those symbols with what they stand for, in order of first use.
   const std::vector<std::pair<std::string, Expr>>& definitions() const { return definitions_; }
@@ -38,6 +38,7 @@ class Layout {
   const Axes& axes_;
   int ranks_;
   mutable std::vector<std::pair<std::string, Expr>> definitions_;
+  mutable std::vector<Expr> extents_;  // the global length that each of them belongs to
 };
 
 }  // namespace autosp
