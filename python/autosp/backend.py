@@ -14,6 +14,7 @@ import weakref
 import torch
 import torch.distributed as dist
 from torch._dynamo.exc import RestartAnalysis
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from . import (
     _engine,
@@ -211,7 +212,8 @@ class Session:
 
     def _mesh_for(self, tensor):
         if self._mesh is None:
-            self._mesh = dist.DeviceMesh.from_group(self._group, tensor.device.type)
+            with unset_fake_temporarily():  # a mesh holds a real tensor of ranks
+                self._mesh = dist.DeviceMesh.from_group(self._group, tensor.device.type)
         return self._mesh
 
 
