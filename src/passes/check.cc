@@ -17,26 +17,36 @@ using Kind = Placement::Kind;
 
 std::string describe(const Placement& placement) {
   switch (placement.kind) {
-    case Kind::kReplicated: return "R";
-    case Kind::kVarying: return "V";
-    case Kind::kPartial: return "P";
-    case Kind::kSharded: return "S(dim " + std::to_string(placement.where.dim) + ")";
+    case Kind::kReplicated:
+      return "R";
+    case Kind::kVarying:
+      return "V";
+    case Kind::kPartial:
+      return "P";
+    case Kind::kSharded:
+      return "S(dim " + std::to_string(placement.where.dim) + ")";
   }
   return "?";
 }
 
-// What a conversion reads and gives; a sharded side is cut along the dimension in its second argument.
+// What a conversion reads and gives; a sharded side is cut along the dimension in its second
+// argument.
 struct Conversion {
   std::string_view target;
   Kind from;
   Kind to;
 };
 constexpr Conversion kConversions[] = {
-    {"autosp.r_to_v", Kind::kReplicated, Kind::kVarying},  {"autosp.r_to_s", Kind::kReplicated, Kind::kSharded},
-    {"autosp.v_to_s", Kind::kVarying, Kind::kSharded},     {"autosp.s_to_r", Kind::kSharded, Kind::kReplicated},
-    {"autosp.s_to_v", Kind::kSharded, Kind::kVarying},     {"autosp.p_to_r", Kind::kPartial, Kind::kReplicated},
-    {"autosp.p_to_v", Kind::kPartial, Kind::kVarying},     {"autosp.p_to_s", Kind::kPartial, Kind::kSharded},
-    {"autosp.r_to_p", Kind::kReplicated, Kind::kPartial},  {"autosp.v_to_r", Kind::kVarying, Kind::kReplicated},
+    {"autosp.r_to_v", Kind::kReplicated, Kind::kVarying},
+    {"autosp.r_to_s", Kind::kReplicated, Kind::kSharded},
+    {"autosp.v_to_s", Kind::kVarying, Kind::kSharded},
+    {"autosp.s_to_r", Kind::kSharded, Kind::kReplicated},
+    {"autosp.s_to_v", Kind::kSharded, Kind::kVarying},
+    {"autosp.p_to_r", Kind::kPartial, Kind::kReplicated},
+    {"autosp.p_to_v", Kind::kPartial, Kind::kVarying},
+    {"autosp.p_to_s", Kind::kPartial, Kind::kSharded},
+    {"autosp.r_to_p", Kind::kReplicated, Kind::kPartial},
+    {"autosp.v_to_r", Kind::kVarying, Kind::kReplicated},
     {"autosp.mask_tail", Kind::kSharded, Kind::kSharded},
 };
 
@@ -49,7 +59,8 @@ class Checker {
         masked_(static_cast<size_t>(graph.size()), false) {
     for (const auto& [name, length] : graph.definitions) {
       for (const std::string& symbol : length.symbols()) {
-        if (length == Expr::symbol(symbol) && shard_symbols_.contains(symbol)) trimmed_[name] = symbol;
+        if (length == Expr::symbol(symbol) && shard_symbols_.contains(symbol))
+          trimmed_[name] = symbol;
       }
       shard_symbols_.insert(name);
     }
@@ -63,16 +74,19 @@ class Checker {
         check_shape(placements_[node.id][element], static_cast<int>(element));
       }
     }
-    ensure(outputs.size() == graph_.outputs.size(), "the plan lists another number of outputs than the program has");
+    ensure(outputs.size() == graph_.outputs.size(),
+           "the plan lists another number of outputs than the program has");
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Arg& output = graph_.outputs[i];
       if (!output.is_value() || !graph_.node(output.value).type.is_tensor()) continue;
       node_ = &graph_.node(output.value);
       const Placement have = placements_[output.value][0];
       // Callers know dimensions, not how a dimension came together.
-      const bool same_dim = have.is_sharded() && outputs[i].is_sharded() && have.where.dim == outputs[i].where.dim;
+      const bool same_dim =
+          have.is_sharded() && outputs[i].is_sharded() && have.where.dim == outputs[i].where.dim;
       if (!same_dim && !same(have, outputs[i], output.value)) {
-        fail("output " + std::to_string(i) + " is " + describe(have) + " but must be " + describe(outputs[i]));
+        fail("output " + std::to_string(i) + " is " + describe(have) + " but must be " +
+             describe(outputs[i]));
       }
     }
   }
@@ -86,13 +100,16 @@ class Checker {
   // V and R differ in their gradients alone.
   bool same(const Placement& have, const Placement& want, NodeId value) const {
     if (have == want) return true;
-    const auto whole = [](const Placement& p) { return p.kind == Kind::kReplicated || p.kind == Kind::kVarying; };
+    const auto whole = [](const Placement& p) {
+      return p.kind == Kind::kReplicated || p.kind == Kind::kVarying;
+    };
     return whole(have) && whole(want) && !axes_.facts(value).differentiable;
   }
 
   bool is_local(const Expr& size) const {
     const std::vector<std::string> symbols = size.symbols();
-    return std::any_of(symbols.begin(), symbols.end(), [this](const std::string& s) { return shard_symbols_.contains(s); });
+    return std::any_of(symbols.begin(), symbols.end(),
+                       [this](const std::string& s) { return shard_symbols_.contains(s); });
   }
 
   void check_shape(const Placement& placement, int element) const {
@@ -119,7 +136,8 @@ class Checker {
       const Operand& operand = rule.operands[0];
       const Type& type = graph_.node(operand.value).type;
       if (type.kind == Type::Kind::kTuple) {
-        if (node.type != type.elements.at(operand.element)) fail("is not of the type of the tuple's element");
+        if (node.type != type.elements.at(operand.element))
+          fail("is not of the type of the tuple's element");
         return {placements_[operand.value].at(operand.element)};
       }
       if (const auto placement = trim(node, operand)) return {*placement};
@@ -135,7 +153,8 @@ class Checker {
       if (!found.empty()) fail("has a length of two parts, " + length.to_string());
       found = symbol;
     }
-    if (found.empty()) fail("has the global length " + length.to_string() + " where a part's is expected");
+    if (found.empty())
+      fail("has the global length " + length.to_string() + " where a part's is expected");
     return found;
   }
 
@@ -144,37 +163,45 @@ class Checker {
   // A local length against the global one that it is a part of, at the lengths of this compilation.
   void check_lengths(const Expr& local, const Expr& global, bool exact, const Arg& ranks) {
     const std::string symbol = local_symbol(local);
-    if (is_local(global)) fail("has the local length " + global.to_string() + " where a global one is expected");
-    if (exact == trimmed_.contains(symbol)) fail(exact ? "has padding that it says it has not" : "says that it has padding");
+    if (is_local(global))
+      fail("has the local length " + global.to_string() + " where a global one is expected");
+    if (exact == trimmed_.contains(symbol))
+      fail(exact ? "has padding that it says it has not" : "says that it has padding");
     const std::optional<Expr> rest = divide_exact(local, Expr::symbol(symbol));
     if (!rest) fail("has a length that is no multiple of its part, " + local.to_string());
     const int64_t extent = graph_.hint(global);
     const int64_t held = graph_.hint(local) * ranks.integer;
-    const auto known = extents_.emplace(symbol, extent / std::max<int64_t>(graph_.hint(*rest), 1)).first;
+    const auto known =
+        extents_.emplace(symbol, extent / std::max<int64_t>(graph_.hint(*rest), 1)).first;
     if (known->second * graph_.hint(*rest) != extent || (exact ? held != extent : held < extent)) {
-      fail("has " + local.to_string() + " of " + global.to_string() + ", which do not fit together");
+      fail("has " + local.to_string() + " of " + global.to_string() +
+           ", which do not fit together");
     }
   }
 
-  void check_same(const std::vector<Expr>& in, const std::vector<Expr>& out, std::set<int64_t> except) const {
+  void check_same(const std::vector<Expr>& in, const std::vector<Expr>& out,
+                  std::set<int64_t> except) const {
     if (in.size() != out.size()) fail("has another number of dimensions than its operand");
     for (size_t dim = 0; dim < in.size(); ++dim) {
-      if (!except.contains(static_cast<int64_t>(dim)) && in[dim] != out[dim]) fail("changes dimension " + std::to_string(dim));
+      if (!except.contains(static_cast<int64_t>(dim)) && in[dim] != out[dim])
+        fail("changes dimension " + std::to_string(dim));
     }
   }
 
-  // A slice that took the first rows of a sharded dimension: it takes a rank's whole part, and the result's length
-  // is that of the trimmed axis.
+  // A slice that took the first rows of a sharded dimension: it takes a rank's whole part, and the
+  // result's length is that of the trimmed axis.
   std::optional<Placement> trim(const Node& node, const Operand& operand) const {
     const Placement& have = placements_[operand.value].at(operand.element);
     const Type& type = graph_.node(operand.value).type;
-    const std::optional<Index> index = have.is_sharded() ? read_index(graph_, node.args.at(1), type.shape.size()) : std::nullopt;
+    const std::optional<Index> index =
+        have.is_sharded() ? read_index(graph_, node.args.at(1), type.shape.size()) : std::nullopt;
     if (!index) return std::nullopt;
     for (const IndexItem& item : index->items) {
       if (item.kind != IndexItem::Kind::kSlice || item.operand != have.where.dim) continue;
       const Expr& length = node.type.shape.at(static_cast<size_t>(item.result));
       if (length == type.shape[static_cast<size_t>(item.operand)]) return std::nullopt;
-      const bool all = std::all_of(item.arg.items.begin(), item.arg.items.end(), [](const Arg& bound) { return bound.is_none(); });
+      const bool all = std::all_of(item.arg.items.begin(), item.arg.items.end(),
+                                   [](const Arg& bound) { return bound.is_none(); });
       const auto base = trimmed_.find(local_symbol(length));
       if (!all || base == trimmed_.end() ||
           length.substitute({{base->first, Expr::symbol(base->second)}}) !=
@@ -196,9 +223,11 @@ class Checker {
   Placement convert(const Node& node, const Conversion& conversion) {
     const NodeId operand = node.args.at(0).value;
     Placement want{conversion.from, {}};
-    if (conversion.from == Kind::kSharded) want.where = {static_cast<int>(node.args.at(1).integer), 0};
+    if (conversion.from == Kind::kSharded)
+      want.where = {static_cast<int>(node.args.at(1).integer), 0};
     if (!same(placements_[operand].at(0), want, operand)) {
-      fail("reads %" + graph_.node(operand).name + ", which is " + describe(placements_[operand][0]) + ", not " + describe(want));
+      fail("reads %" + graph_.node(operand).name + ", which is " +
+           describe(placements_[operand][0]) + ", not " + describe(want));
     }
     const std::vector<Expr>& in = graph_.node(operand).type.shape;
     const std::vector<Expr>& result = node.type.shape;
@@ -206,7 +235,8 @@ class Checker {
       check_same(in, result, {});
     } else {
       const int64_t dim = node.args.at(1).integer;
-      if (dim < 0 || dim >= static_cast<int64_t>(in.size())) fail("converts a dimension that its operand does not have");
+      if (dim < 0 || dim >= static_cast<int64_t>(in.size()))
+        fail("converts a dimension that its operand does not have");
       const auto at = static_cast<size_t>(dim);
       const bool to_part = conversion.to == Kind::kSharded;
       if (conversion.from == conversion.to) {
@@ -216,7 +246,8 @@ class Checker {
         check_same(in, result, {dim});
         if (result[at] != node.args.at(2).as_expr()) fail("has another length than it is told");
         const size_t ranks = node.args.size() - 2;
-        check_lengths(to_part ? result[at] : in[at], to_part ? in[at] : result[at], node.args.at(3).integer != 0, node.args[ranks]);
+        check_lengths(to_part ? result[at] : in[at], to_part ? in[at] : result[at],
+                      node.args.at(3).integer != 0, node.args[ranks]);
       }
     }
     Placement out{conversion.to, {}};
@@ -229,8 +260,11 @@ class Checker {
     const std::string symbol = local_symbol(length);
     const std::optional<Expr> rest = divide_exact(length, Expr::symbol(symbol));
     const int64_t extent = graph_.hint(node.args.at(2).as_expr());
-    const auto known = extents_.emplace(symbol, extent / std::max<int64_t>(rest ? graph_.hint(*rest) : 1, 1)).first;
-    if (!rest || known->second * graph_.hint(*rest) != extent) fail("masks rows beyond another length than that of its axis");
+    const auto known =
+        extents_.emplace(symbol, extent / std::max<int64_t>(rest ? graph_.hint(*rest) : 1, 1))
+            .first;
+    if (!rest || known->second * graph_.hint(*rest) != extent)
+      fail("masks rows beyond another length than that of its axis");
     masked_[node.id] = true;
   }
 
@@ -243,17 +277,21 @@ class Checker {
     for (size_t i = 0; i < values.size(); ++i) {
       const Placement want = Placement::sharded({static_cast<int>(concat.at(i).integer), 0});
       const Placement have = placements_[values[i].value].at(0);
-      if (have != want) fail("exchanges %" + graph_.node(values[i].value).name + ", which is " + describe(have) + ", not " + describe(want));
+      if (have != want)
+        fail("exchanges %" + graph_.node(values[i].value).name + ", which is " + describe(have) +
+             ", not " + describe(want));
       const std::vector<Expr>& in = graph_.node(values[i].value).type.shape;
       const std::vector<Expr>& result = node.type.elements.at(i).shape;
       const auto from = static_cast<size_t>(concat.at(i).integer);
       const auto to = static_cast<size_t>(split.at(i).integer);
       if (to >= in.size()) fail("splits a dimension that its operand does not have");
       check_same(in, result, {concat.at(i).integer, split.at(i).integer});
-      if (result[to] != node.args.at(2).items.at(i).as_expr() || result[from] != node.args.at(4).items.at(i).as_expr()) {
+      if (result[to] != node.args.at(2).items.at(i).as_expr() ||
+          result[from] != node.args.at(4).items.at(i).as_expr()) {
         fail("gives other lengths than it is told");
       }
-      // One flag speaks for all of an exchange, so it is that of the axis with padding where there is one.
+      // One flag speaks for all of an exchange, so it is that of the axis with padding where there
+      // is one.
       check_lengths(in[from], result[from], exact || !is_trimmed(in[from]), node.args.at(6));
       check_lengths(result[to], in[to], exact || !is_trimmed(result[to]), node.args.at(6));
       out.push_back(Placement::sharded({static_cast<int>(to), 0}));
@@ -261,14 +299,16 @@ class Checker {
     return out;
   }
 
-  // The leaf along which the node runs sharded: that of its first sharded operand, or a local length that only its
-  // result has (a value created or expanded to a part).
+  // The leaf along which the node runs sharded: that of its first sharded operand, or a local
+  // length that only its result has (a value created or expanded to a part).
   std::optional<LetterLeaf> sharded_leaf(const Node& node, const Application& rule) const {
     for (const Operand& operand : rule.operands) {
       const Placement& have = placements_[operand.value].at(operand.element);
       if (have.is_sharded()) {
         auto leaf = axes_.letter_at(node.id, operand.letters, have.where);
-        if (!leaf) fail("does not read dimension " + std::to_string(have.where.dim) + " of its sharded operand %" + graph_.node(operand.value).name);
+        if (!leaf)
+          fail("does not read dimension " + std::to_string(have.where.dim) +
+               " of its sharded operand %" + graph_.node(operand.value).name);
         return leaf;
       }
     }
@@ -288,27 +328,34 @@ class Checker {
       bool varying = false;
       for (const Operand& operand : rule.operands) {
         const Placement& have = placements_[operand.value].at(operand.element);
-        if (have.kind == Kind::kPartial) fail("reads the partial sum %" + graph_.node(operand.value).name);
+        if (have.kind == Kind::kPartial)
+          fail("reads the partial sum %" + graph_.node(operand.value).name);
         varying |= have.kind == Kind::kVarying && axes_.facts(operand.value).differentiable;
       }
       for (const Operand& operand : rule.operands) {
         const Placement& have = placements_[operand.value].at(operand.element);
-        if (varying && have.kind == Kind::kReplicated && axes_.facts(operand.value).differentiable) {
+        if (varying && have.kind == Kind::kReplicated &&
+            axes_.facts(operand.value).differentiable) {
           fail("mixes V operands with %" + graph_.node(operand.value).name + ", which is R");
         }
       }
-      return std::vector<Placement>(count, varying ? Placement::varying() : Placement::replicated());
+      return std::vector<Placement>(count,
+                                    varying ? Placement::varying() : Placement::replicated());
     }
     const Letter& letter = rule.letters[leaf->letter];
-    if (letter.kind != LetterKind::kPass && letter.kind != LetterKind::kSum && letter.kind != LetterKind::kIndex) {
-      fail("runs sharded along a letter that must be " + std::string(letter_kind_name(letter.kind)));
+    if (letter.kind != LetterKind::kPass && letter.kind != LetterKind::kSum &&
+        letter.kind != LetterKind::kIndex) {
+      fail("runs sharded along a letter that must be " +
+           std::string(letter_kind_name(letter.kind)));
     }
     for (const Operand& operand : rule.operands) {
       const Placement& have = placements_[operand.value].at(operand.element);
       Placement want = Placement::varying();
-      if (const auto where = axes_.find(node.id, operand.letters, *leaf)) want = Placement::sharded(*where);
+      if (const auto where = axes_.find(node.id, operand.letters, *leaf))
+        want = Placement::sharded(*where);
       if (!same(have, want, operand.value)) {
-        fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) + ", not " + describe(want));
+        fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) +
+             ", not " + describe(want));
       }
       if (have.is_sharded() && masked_[operand.value]) masked_[node.id] = true;
     }
@@ -320,10 +367,12 @@ class Checker {
     for (size_t element = 0; element < count; ++element) {
       std::optional<Occurrence> where;
       if (element < rule.results.size()) where = axes_.find(node.id, rule.results[element], *leaf);
-      if (!where && letter.kind != LetterKind::kSum) fail("runs sharded but its result has no part of the letter");
+      if (!where && letter.kind != LetterKind::kSum)
+        fail("runs sharded but its result has no part of the letter");
       out.push_back(where ? Placement::sharded(*where) : Placement::partial());
     }
-    if (letter.kind == LetterKind::kIndex && !mentions_rank(node)) fail("counts from 0 on every rank");
+    if (letter.kind == LetterKind::kIndex && !mentions_rank(node))
+      fail("counts from 0 on every rank");
     return out;
   }
 
@@ -334,7 +383,8 @@ class Checker {
       return std::find(symbols.begin(), symbols.end(), kRankSymbol) != symbols.end();
     };
     return std::any_of(node.args.begin(), node.args.end(), in_arg) ||
-           std::any_of(node.kwargs.begin(), node.kwargs.end(), [&](const auto& pair) { return in_arg(pair.second); });
+           std::any_of(node.kwargs.begin(), node.kwargs.end(),
+                       [&](const auto& pair) { return in_arg(pair.second); });
   }
 
   const Graph& graph_;
@@ -342,8 +392,10 @@ class Checker {
   std::vector<std::vector<Placement>> placements_;
   std::vector<bool> masked_;  // values whose rows past the end of a trimmed axis cost nothing
   std::set<std::string> shard_symbols_;
-  std::map<std::string, std::string> trimmed_;  // length of a trimmed axis -> that of the axis it was cut from
-  std::map<std::string, int64_t> extents_;      // local length -> global length, as the first conversion says
+  std::map<std::string, std::string>
+      trimmed_;  // length of a trimmed axis -> that of the axis it was cut from
+  std::map<std::string, int64_t>
+      extents_;  // local length -> global length, as the first conversion says
   const Node* node_ = nullptr;
 };
 

@@ -16,10 +16,13 @@ constexpr OpDef kModuleForward = {
     .name = "multi_head_attention_forward",
     .targets = {},
     .signature =
-        "query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, "
-        "add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, "
+        "query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, "
+        "bias_v, "
+        "add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, "
+        "key_padding_mask=None, "
         "need_weights=True, attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None, "
-        "k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True, "
+        "k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None, "
+        "average_attn_weights=True, "
         "is_causal=False",
     .rule = {},
 };
@@ -46,36 +49,46 @@ class Opener {
 
     auto [q, k, v] = project(width);
     const auto per_head = [&](NodeId x, const Expr& length) {
-      const NodeId split = emit("torch.reshape", {Arg::of(x), Arg::sizes_of({length, batch, heads, *head_width})},
-                                {length, batch, heads, *head_width});
-      return emit("torch.permute", {Arg::of(split), dims({1, 2, 0, 3})}, {batch, heads, length, *head_width});
+      const NodeId split =
+          emit("torch.reshape", {Arg::of(x), Arg::sizes_of({length, batch, heads, *head_width})},
+               {length, batch, heads, *head_width});
+      return emit("torch.permute", {Arg::of(split), dims({1, 2, 0, 3})},
+                  {batch, heads, length, *head_width});
     };
     q = per_head(q, target);
     k = per_head(k, source);
     v = per_head(v, source);
 
     const bool padded = call_.has("key_padding_mask");
-    const bool causal = call_.boolean_or("is_causal", false) && !padded && !call_.boolean_or("need_weights", true);
+    const bool causal =
+        call_.boolean_or("is_causal", false) && !padded && !call_.boolean_or("need_weights", true);
     const Arg mask = causal ? Arg::none() : merged_mask(batch, heads, target, source);
     const NodeId attended =
         emit("torch._C._nn.scaled_dot_product_attention",
              {Arg::of(q), Arg::of(k), Arg::of(v), mask, Arg::float_of(0.0), Arg::bool_of(causal)},
              {batch, heads, target, *head_width});
-    const NodeId back =
-        emit("torch.permute", {Arg::of(attended), dims({2, 0, 1, 3})}, {target, batch, heads, *head_width});
-    const NodeId merged = emit("torch.reshape", {Arg::of(back), Arg::sizes_of({target, batch, width})}, {target, batch, width});
-    return linear(merged, mapped("out_proj_weight"), mapped("out_proj_bias"), {target, batch, width});
+    const NodeId back = emit("torch.permute", {Arg::of(attended), dims({2, 0, 1, 3})},
+                             {target, batch, heads, *head_width});
+    const NodeId merged =
+        emit("torch.reshape", {Arg::of(back), Arg::sizes_of({target, batch, width})},
+             {target, batch, width});
+    return linear(merged, mapped("out_proj_weight"), mapped("out_proj_bias"),
+                  {target, batch, width});
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const { throw Unsupported(call_.where() + ": " + why); }
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Unsupported(call_.where() + ": " + why);
+  }
 
   void refuse_forms() const {
-    if (call_.tensor("query")->shape.size() != 3) refuse("an attention module without a batch dimension is not supported; add one");
+    if (call_.tensor("query")->shape.size() != 3)
+      refuse("an attention module without a batch dimension is not supported; add one");
     if (call_.has("bias_k") || call_.has("bias_v") || call_.boolean_or("add_zero_attn", false)) {
       refuse("add_bias_kv and add_zero_attn lengthen the keys, which is not supported");
     }
-    if (call_.has("static_k") || call_.has("static_v")) refuse("static keys and values are not supported");
+    if (call_.has("static_k") || call_.has("static_v"))
+      refuse("static keys and values are not supported");
     const Arg* dropout = call_.find("dropout_p");
     const bool drops = !(dropout->kind == Arg::Kind::kFloat && dropout->number == 0.0) &&
                        !(dropout->kind == Arg::Kind::kInt && dropout->integer == 0);
@@ -84,10 +97,13 @@ class Opener {
     }
     const Graph& graph = call_.graph();
     for (NodeId user : readers_) {
-      const bool reads_values = user < graph.size() && graph.node(user).target == "_operator.getitem" &&
+      const bool reads_values = user < graph.size() &&
+                                graph.node(user).target == "_operator.getitem" &&
                                 graph.node(user).args.at(1).integer == 0;
       if (!reads_values && call_.boolean_or("need_weights", true)) {
-        refuse("the attention weights are returned, a tensor of tokens times tokens; pass need_weights=False");
+        refuse(
+            "the attention weights are returned, a tensor of tokens times tokens; pass "
+            "need_weights=False");
       }
     }
   }
@@ -112,12 +128,15 @@ class Opener {
     if (query == key && key == value) {
       std::vector<Expr> wide = query_shape;
       wide.back() = Expr(3) * width;
-      const NodeId all = linear(query.value, mapped("in_proj_weight"), mapped("in_proj_bias"), wide);
+      const NodeId all =
+          linear(query.value, mapped("in_proj_weight"), mapped("in_proj_bias"), wide);
       const Type third = Type::tensor(dtype_, query_shape);
-      const NodeId list = builder_.call("torch.chunk", {Arg::of(all), Arg::integer_of(3), Arg::integer_of(-1)},
-                                        Type::tuple({third, third, third}), near_);
+      const NodeId list =
+          builder_.call("torch.chunk", {Arg::of(all), Arg::integer_of(3), Arg::integer_of(-1)},
+                        Type::tuple({third, third, third}), near_);
       const auto item = [&](int64_t index) {
-        return builder_.call("_operator.getitem", {Arg::of(list), Arg::integer_of(index)}, third, near_);
+        return builder_.call("_operator.getitem", {Arg::of(list), Arg::integer_of(index)}, third,
+                             near_);
       };
       return {item(0), item(1), item(2)};
     }
@@ -128,14 +147,17 @@ class Opener {
     return {one(query, 0, query_shape), one(key, 1, key_shape), one(value, 2, value_shape)};
   }
 
-  static std::vector<Expr> with_width(const Type& type, const Expr& width) { return {type.shape[0], type.shape[1], width}; }
+  static std::vector<Expr> with_width(const Type& type, const Expr& width) {
+    return {type.shape[0], type.shape[1], width};
+  }
 
   // Rows [index*width, (index+1)*width) of a packed parameter; None when there is none.
   Arg part(std::string_view parameter, int64_t index, const Expr& width) {
     if (!call_.has(parameter)) return Arg::none();
     std::vector<Expr> shape = call_.tensor(parameter)->shape;
     shape[0] = width;
-    const Arg rows = Arg::slice_of(Arg::size_of(Expr(index) * width), Arg::size_of(Expr(index + 1) * width), Arg::none());
+    const Arg rows = Arg::slice_of(Arg::size_of(Expr(index) * width),
+                                   Arg::size_of(Expr(index + 1) * width), Arg::none());
     return Arg::of(emit("_operator.getitem", {mapped(parameter), rows}, std::move(shape)));
   }
 
@@ -146,7 +168,8 @@ class Opener {
       Arg mask = mapped("attn_mask");
       if (call_.tensor("attn_mask")->shape.size() == 3) {
         const std::vector<Expr> shape{batch, heads, target, source};
-        mask = Arg::of(emit_as(call_.tensor("attn_mask")->dtype, "torch.reshape", {mask, Arg::sizes_of(shape)}, shape));
+        mask = Arg::of(emit_as(call_.tensor("attn_mask")->dtype, "torch.reshape",
+                               {mask, Arg::sizes_of(shape)}, shape));
       }
       masks.push_back(mask.value);
     }
@@ -157,24 +180,29 @@ class Opener {
     }
     if (masks.empty()) return Arg::none();
     const auto type_of = [this](NodeId mask) { return builder_.graph().node(mask).type; };
-    const bool all_bool = type_of(masks[0]).dtype == DType::kBool && type_of(masks.back()).dtype == DType::kBool;
+    const bool all_bool =
+        type_of(masks[0]).dtype == DType::kBool && type_of(masks.back()).dtype == DType::kBool;
     for (NodeId& mask : masks) {
       const Type type = type_of(mask);
       if (all_bool) {
         mask = builder_.call("torch.logical_not", {Arg::of(mask)}, type, near_);
       } else if (type.dtype == DType::kBool) {
         const Type number = Type::tensor(dtype_, type.shape);
-        const NodeId zeros = builder_.call("torch.zeros_like", {Arg::of(mask)},
-                                           {{"dtype", Arg::literal_of(torch_dtype(dtype_))}}, number, near_);
+        const NodeId zeros =
+            builder_.call("torch.zeros_like", {Arg::of(mask)},
+                          {{"dtype", Arg::literal_of(torch_dtype(dtype_))}}, number, near_);
         mask = builder_.call("Tensor.masked_fill",
-                             {Arg::of(zeros), Arg::of(mask), Arg::float_of(-std::numeric_limits<double>::infinity())}, number, near_);
+                             {Arg::of(zeros), Arg::of(mask),
+                              Arg::float_of(-std::numeric_limits<double>::infinity())},
+                             number, near_);
       }
     }
     if (masks.size() == 1) return Arg::of(masks[0]);
     std::vector<Expr> shape = type_of(masks[0]).shape;
     if (shape.size() == 2) shape = {Expr(1), Expr(1), target, source};
     shape[0] = batch;
-    return Arg::of(emit_as(all_bool ? DType::kBool : dtype_, all_bool ? "_operator.and_" : "_operator.add",
+    return Arg::of(emit_as(all_bool ? DType::kBool : dtype_,
+                           all_bool ? "_operator.and_" : "_operator.add",
                            {Arg::of(masks[0]), Arg::of(masks[1])}, shape));
   }
 
@@ -185,7 +213,8 @@ class Opener {
     return emit_as(dtype_, std::move(target), std::move(args), std::move(shape));
   }
   NodeId emit_as(DType dtype, std::string target, std::vector<Arg> args, std::vector<Expr> shape) {
-    return builder_.call(std::move(target), std::move(args), Type::tensor(dtype, std::move(shape)), near_);
+    return builder_.call(std::move(target), std::move(args), Type::tensor(dtype, std::move(shape)),
+                         near_);
   }
   Arg mapped(std::string_view parameter) const { return builder_.mapped(*call_.find(parameter)); }
   static Arg dims(std::initializer_list<int64_t> list) {
@@ -201,7 +230,8 @@ class Opener {
   DType dtype_ = DType::kOther;
 };
 
-NodeId open_module(const Graph& graph, const Node& node, const std::vector<NodeId>& readers, GraphBuilder& builder) {
+NodeId open_module(const Graph& graph, const Node& node, const std::vector<NodeId>& readers,
+                   GraphBuilder& builder) {
   const Call call(graph, node, kModuleForward);
   return Opener(call, readers, builder).open();
 }
@@ -227,7 +257,8 @@ bool decompose_attention(Graph& graph) {
       builder.map(node.id, opened[node.args[0].value]);
     } else {
       // The weights' element; torch gives None where they are not asked for.
-      ensure(node.type.kind != Type::Kind::kTensor, "returned attention weights are refused when opened");
+      ensure(node.type.kind != Type::Kind::kTensor,
+             "returned attention weights are refused when opened");
     }
   }
   if (changed) graph = builder.finish(graph.outputs);

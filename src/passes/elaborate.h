@@ -1,11 +1,14 @@
 // elaborate: from the program and its placements to the program that one rank runs.
 //
 //   before  %h: f32[B, s, D] … %q: f32[B, H, s, K] … sdpa(%q, %k, %v)
-//   after   %h: f32[B, (s//P), D] … all_to_all([%q, %k, %v]) … sdpa per H/P heads … all_to_all … local again
+//   after   %h: f32[B, (s//P), D] … all_to_all([%q, %k, %v]) … sdpa per H/P heads … all_to_all …
+//   local again
 //
-// Sizes written in arguments become local, conversions between placements are inserted before their first
-// reader, each once per value, and operators that change along a sharded letter take their local form
-// (`OpDef::localize`). Queries, keys and values of one attention travel in one exchange. Linear in nodes.
+// Sizes written in arguments become local, conversions between placements are inserted before their
+// first reader, each once per value, and operators that change along a sharded letter take their
+// local form
+// (`OpDef::localize`). Queries, keys and values of one attention travel in one exchange. Linear in
+// nodes.
 #pragma once
 
 #include <string>
@@ -17,7 +20,7 @@
 namespace autosp {
 
 struct ElaborateOptions {
-  bool grad_sync = true;        // reduce parameter gradients inside the program
+  bool grad_sync = true;         // reduce parameter gradients inside the program
   std::string outputs = "auto";  // "auto", "full" or "local"
 };
 

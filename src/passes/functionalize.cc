@@ -21,7 +21,8 @@ bool writes(const Graph& graph, const Node& node) {
   const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
   if (op == nullptr) return false;
   if (!op->functional.empty()) return true;
-  return op->signature.find("inplace") != std::string_view::npos && Call(graph, node, *op).boolean_or("inplace", false);
+  return op->signature.find("inplace") != std::string_view::npos &&
+         Call(graph, node, *op).boolean_or("inplace", false);
 }
 
 // Later steps read dataflow alone, so a write that they can't see must not pass.
@@ -30,12 +31,16 @@ void refuse_unknown_write(const Graph& graph, const Node& node) {
   const std::string& name = node.target;
   if (name.ends_with('_') && !name.ends_with("__") && !name.starts_with("_operator.")) {
     const OpDef* op = find_op(name);
-    const auto reason = op == nullptr || op->refuse == nullptr ? std::nullopt : op->refuse(Call(graph, node, *op));
-    refuse(node, reason.value_or("it changes a tensor in place, and AutoSP doesn't know the operator that gives the new value "
+    const auto reason =
+        op == nullptr || op->refuse == nullptr ? std::nullopt : op->refuse(Call(graph, node, *op));
+    refuse(node, reason.value_or("it changes a tensor in place, and AutoSP doesn't know the "
+                                 "operator that gives the new value "
                                  "instead; use the out-of-place form"));
   }
   for (const auto& [key, arg] : node.kwargs) {
-    if (key == "out" && !arg.is_none()) refuse(node, "it writes into the tensor given as out=, which is not supported; use its result");
+    if (key == "out" && !arg.is_none())
+      refuse(node,
+             "it writes into the tensor given as out=, which is not supported; use its result");
   }
 }
 
@@ -46,8 +51,10 @@ class Functionalizer {
       root_.push_back(node.id);
       const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
       // An operator nobody knows may return a view.
-      const bool aliases = node.kind == NodeKind::kCall && (op == nullptr || op->aliases || writes(graph, node));
-      if (aliases && !node.args.empty() && node.args[0].is_value()) root_[node.id] = root_[node.args[0].value];
+      const bool aliases =
+          node.kind == NodeKind::kCall && (op == nullptr || op->aliases || writes(graph, node));
+      if (aliases && !node.args.empty() && node.args[0].is_value())
+        root_[node.id] = root_[node.args[0].value];
     }
     last_read_.assign(graph.nodes.size(), kNoNode);
     for (const Node& node : graph.nodes) {
@@ -60,7 +67,8 @@ class Functionalizer {
 
   Graph run() {
     for (const Node& node : graph_.nodes) {
-      if (node.target == "torch._C._set_grad_enabled" && !node.args.empty()) grad_enabled_ = node.args[0].integer != 0;
+      if (node.target == "torch._C._set_grad_enabled" && !node.args.empty())
+        grad_enabled_ = node.args[0].integer != 0;
       made_with_grad_.push_back(grad_enabled_);
       if (writes(graph_, node)) {
         write(node);
@@ -96,23 +104,29 @@ class Functionalizer {
   }
 
   void write(const Node& node) {
-    ensure(!node.args.empty() && node.args[0].is_value(), "an in-place call without a tensor to write to");
+    ensure(!node.args.empty() && node.args[0].is_value(),
+           "an in-place call without a tensor to write to");
     const NodeId target = node.args[0].value;
     const NodeId memory = root_[target];
     const Node& owner = graph_.node(memory);
     if (owner.kind == NodeKind::kInput) {
       refuse(node, "it changes the program's input " + owner.target +
-                       " in place, which is not supported; compute a new tensor, or update it outside the compiled function");
+                       " in place, which is not supported; compute a new tensor, or update it "
+                       "outside the compiled function");
     }
     if (!grad_enabled_ && made_with_grad_[memory] && is_floating(owner.type.dtype)) {
-      refuse(node, "it changes %" + owner.name + " in place while gradients are disabled, so that its gradient would not see "
+      refuse(node, "it changes %" + owner.name +
+                       " in place while gradients are disabled, so that its gradient would not see "
                        "the change; this is not supported. Compute a new tensor");
     }
-    // Whatever else shares the memory must not be read afterwards: it would have to show the change.
+    // Whatever else shares the memory must not be read afterwards: it would have to show the
+    // change.
     for (NodeId other = memory; other < node.id; ++other) {
-      if (root_[other] != memory || same_tensor(other, target) || last_read_[other] <= node.id) continue;
-      refuse(node, "it writes through %" + graph_.node(target).name + ", which shares memory with %" +
-                       graph_.node(other).name + " that is read afterwards; this is not supported. Write to a tensor of its "
+      if (root_[other] != memory || same_tensor(other, target) || last_read_[other] <= node.id)
+        continue;
+      refuse(node, "it writes through %" + graph_.node(target).name +
+                       ", which shares memory with %" + graph_.node(other).name +
+                       " that is read afterwards; this is not supported. Write to a tensor of its "
                        "own (call .clone() first), or use the out-of-place form");
     }
     const Type& written = graph_.node(target).type;
@@ -121,7 +135,8 @@ class Functionalizer {
     if (may_promote(node, written.dtype)) {
       // In place the tensor keeps its dtype; a new value has the dtype that torch promotes to.
       const Type kept = builder_.graph().node(value).type;
-      value = builder_.call("Tensor.to", {Arg::of(value), Arg::literal_of(torch_dtype(written.dtype))}, kept, &node);
+      value = builder_.call(
+          "Tensor.to", {Arg::of(value), Arg::literal_of(torch_dtype(written.dtype))}, kept, &node);
     }
     builder_.map(node.id, value);
     builder_.map(target, value);
@@ -135,8 +150,8 @@ class Functionalizer {
     bool other = false;
     for_each_operand(node, [&](NodeId operand) {
       const Type& type = graph_.node(operand).type;
-      other |= type.is_tensor() && type.dtype != dtype && type.dtype != DType::kBool && !type.shape.empty() &&
-               is_floating(type.dtype) == is_floating(dtype);
+      other |= type.is_tensor() && type.dtype != dtype && type.dtype != DType::kBool &&
+               !type.shape.empty() && is_floating(type.dtype) == is_floating(dtype);
     });
     return other;
   }

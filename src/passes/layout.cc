@@ -6,22 +6,27 @@ namespace autosp {
 
 Expr Layout::shard_length(FactorId leaf) const {
   const Expr& extent = axes_.factors().size(leaf);
-  const Expr length = is_exact(leaf) ? floor_div(extent, Expr(ranks_)) : shard_length(axes_.shard_base(leaf));
+  const Expr length =
+      is_exact(leaf) ? floor_div(extent, Expr(ranks_)) : shard_length(axes_.shard_base(leaf));
   for (size_t i = 0; i < definitions_.size(); ++i) {
-    if (definitions_[i].second == length && (is_exact(leaf) || extents_[i] == extent)) return Expr::symbol(definitions_[i].first);
+    if (definitions_[i].second == length && (is_exact(leaf) || extents_[i] == extent))
+      return Expr::symbol(definitions_[i].first);
   }
   definitions_.emplace_back("shard" + std::to_string(definitions_.size()), length);
   extents_.push_back(extent);
   return Expr::symbol(definitions_.back().first);
 }
 
-Expr Layout::leaf_size(const std::vector<FactorList>& leaves, int dim, int position, const Placement& placement) const {
+Expr Layout::leaf_size(const std::vector<FactorList>& leaves, int dim, int position,
+                       const Placement& placement) const {
   const FactorId leaf = leaves[dim][position];
-  if (placement.is_sharded() && placement.where == Occurrence{dim, position}) return shard_length(leaf);
+  if (placement.is_sharded() && placement.where == Occurrence{dim, position})
+    return shard_length(leaf);
   return axes_.factors().size(leaf);
 }
 
-std::vector<Expr> Layout::shape(const std::vector<Expr>& global, const std::vector<FactorList>& leaves,
+std::vector<Expr> Layout::shape(const std::vector<Expr>& global,
+                                const std::vector<FactorList>& leaves,
                                 const Placement& placement) const {
   std::vector<Expr> out = global;
   if (!placement.is_sharded()) return out;
@@ -34,16 +39,19 @@ std::vector<Expr> Layout::shape(const std::vector<Expr>& global, const std::vect
   return out;
 }
 
-std::vector<Expr> Layout::isolated(const std::vector<Expr>& global, const std::vector<FactorList>& leaves,
-                                   const Placement& placement, const std::vector<Occurrence>& occurrences,
+std::vector<Expr> Layout::isolated(const std::vector<Expr>& global,
+                                   const std::vector<FactorList>& leaves,
+                                   const Placement& placement,
+                                   const std::vector<Occurrence>& occurrences,
                                    std::vector<int>* dims) const {
   const std::vector<Expr> local = shape(global, leaves, placement);
   std::vector<Expr> out;
   dims->assign(occurrences.size(), -1);
   for (int dim = 0; dim < static_cast<int>(global.size()); ++dim) {
-    const bool cut = std::any_of(occurrences.begin(), occurrences.end(), [dim](const Occurrence& occurrence) {
-      return occurrence.dim == dim && occurrence.position > 0;
-    });
+    const bool cut =
+        std::any_of(occurrences.begin(), occurrences.end(), [dim](const Occurrence& occurrence) {
+          return occurrence.dim == dim && occurrence.position > 0;
+        });
     const auto note = [&](int position) {
       for (size_t i = 0; i < occurrences.size(); ++i) {
         if (occurrences[i] == Occurrence{dim, position}) (*dims)[i] = static_cast<int>(out.size());

@@ -15,8 +15,9 @@ class Layout {
  public:
   Layout(const Axes& axes, int ranks) : axes_(axes), ranks_(ranks) {}
 
-  // A rank's length of a sharded factor, as a symbol of its own ("shard0"): the factor's size over the ranks, or
-  // the symbol of the axis that a prefix follows ("shard2 = shard0"). Equal lengths of whole axes share a symbol.
+  // A rank's length of a sharded factor, as a symbol of its own ("shard0"): the factor's size over
+  // the ranks, or the symbol of the axis that a prefix follows ("shard2 = shard0"). Equal lengths
+  // of whole axes share a symbol.
   Expr shard_length(FactorId leaf) const;
   // Those symbols with what they stand for, in order of first use.
   const std::vector<std::pair<std::string, Expr>>& definitions() const { return definitions_; }
@@ -26,14 +27,16 @@ class Layout {
   std::vector<Expr> shape(const std::vector<Expr>& global, const std::vector<FactorList>& leaves,
                           const Placement& placement) const;
 
-  // The value's shape with every dimension cut in front of the given occurrences, so that each stands first in
-  // a dimension of its own; `dims` receives those dimensions, in the order of `occurrences`.
+  // The value's shape with every dimension cut in front of the given occurrences, so that each
+  // stands first in a dimension of its own; `dims` receives those dimensions, in the order of
+  // `occurrences`.
   std::vector<Expr> isolated(const std::vector<Expr>& global, const std::vector<FactorList>& leaves,
                              const Placement& placement, const std::vector<Occurrence>& occurrences,
                              std::vector<int>* dims) const;
 
  private:
-  Expr leaf_size(const std::vector<FactorList>& leaves, int dim, int position, const Placement& placement) const;
+  Expr leaf_size(const std::vector<FactorList>& leaves, int dim, int position,
+                 const Placement& placement) const;
 
   const Axes& axes_;
   int ranks_;

@@ -28,7 +28,9 @@ struct Elements {
   std::vector<Expr> at_least_zero;
 
   static Elements number(Expr value) { return {Kind::kInteger, std::move(value), {}}; }
-  static Elements truth(std::vector<Expr> conditions = {}) { return {Kind::kTruth, Expr(0), std::move(conditions)}; }
+  static Elements truth(std::vector<Expr> conditions = {}) {
+    return {Kind::kTruth, Expr(0), std::move(conditions)};
+  }
   static Elements never() { return {Kind::kFalse, Expr(0), {}}; }
   static Elements constant(bool value) { return value ? truth() : never(); }
   bool is_true() const { return kind == Kind::kTruth && at_least_zero.empty(); }
@@ -60,8 +62,8 @@ class MaskEvaluator {
   bool is_causal(NodeId mask, const Expr& queries, const Expr& keys) const {
     const Type& type = graph_.node(mask).type;
     const size_t rank = type.shape.size();
-    if (!type.is_tensor() || rank < 2 || type.dtype != DType::kBool || type.shape[rank - 2] != queries ||
-        type.shape[rank - 1] != keys || queries != keys) {
+    if (!type.is_tensor() || rank < 2 || type.dtype != DType::kBool ||
+        type.shape[rank - 2] != queries || type.shape[rank - 1] != keys || queries != keys) {
       return false;
     }
     const Known& mask_elements = known_[mask];
@@ -173,7 +175,8 @@ class MaskEvaluator {
     const Known left = as_integer(operand(call, "input"));
     const Known right = as_integer(operand(call, "other"));
     // Sums and products of truth values are logic, not numbers.
-    if (!left || !right || call.integer_or("alpha", 1) != 1 || call.result().dtype == DType::kBool) return std::nullopt;
+    if (!left || !right || call.integer_or("alpha", 1) != 1 || call.result().dtype == DType::kBool)
+      return std::nullopt;
     if (name == "add") return Elements::number(left->integer + right->integer);
     if (name == "sub") return Elements::number(left->integer - right->integer);
     return Elements::number(left->integer * right->integer);
@@ -193,7 +196,8 @@ class MaskEvaluator {
     if (const Arg* given = call.find("bounds")) bounds = given->items;
     const Arg* start = call.find("start");
     const Arg* step = call.find("step");
-    const bool by_ones = step == nullptr || step->is_none() || (step->is_integral() && step->as_expr() == Expr(1));
+    const bool by_ones =
+        step == nullptr || step->is_none() || (step->is_integral() && step->as_expr() == Expr(1));
     if (bounds.size() > 2 || !by_ones) return std::nullopt;
     Expr first(0);
     const bool start_is_first = bounds.size() == 2 || (bounds.size() == 1 && call.has("end"));
@@ -205,7 +209,8 @@ class MaskEvaluator {
     return Elements::number(first + index(0));
   }
 
-  // x[i] - x[i-1], where x starts with `prepend`: one expression if the first difference agrees with the others.
+  // x[i] - x[i-1], where x starts with `prepend`: one expression if the first difference agrees
+  // with the others.
   Known difference(const Call& call) const {
     const NodeId value = call.value("input");
     if (value == kNoNode || !known_[value] || call.integer_or("n", 1) != 1 || call.has("append") ||
@@ -217,13 +222,15 @@ class MaskEvaluator {
     const Expr& x = known_[value]->integer;
     const Expr step = x - x.substitute({{along, Expr::symbol(along) - Expr(1)}});
     const NodeId prepend = call.value("prepend");
-    if (prepend == kNoNode || !known_[prepend] || known_[prepend]->kind != Elements::Kind::kInteger) return std::nullopt;
+    if (prepend == kNoNode || !known_[prepend] || known_[prepend]->kind != Elements::Kind::kInteger)
+      return std::nullopt;
     const Type& before = graph_.node(prepend).type;
     if (before.shape.size() != static_cast<size_t>(rank) ||
         before.shape[static_cast<size_t>(call.dim_or("dim", rank, -1))] != Expr(1)) {
       return std::nullopt;
     }
-    const Expr first = x.substitute({{along, Expr(0)}}) - known_[prepend]->integer.substitute({{along, Expr(0)}});
+    const Expr first =
+        x.substitute({{along, Expr(0)}}) - known_[prepend]->integer.substitute({{along, Expr(0)}});
     if (step.substitute({{along, Expr(0)}}) != first || step != first) return std::nullopt;
     return Elements::number(step);
   }
@@ -232,7 +239,8 @@ class MaskEvaluator {
   Known triangle(const Call& call, bool lower) const {
     const Known source = as_truth(operand(call, "self"));
     const auto rank = call.result().shape.size();
-    if (!source || !source->is_true() || rank < 2 || call.result().dtype != DType::kBool) return std::nullopt;
+    if (!source || !source->is_true() || rank < 2 || call.result().dtype != DType::kBool)
+      return std::nullopt;
     const Expr offset = index(rank - 2) - index(rank - 1) + Expr(call.integer_or("diagonal", 0));
     return Elements::truth({lower ? offset : -offset});
   }
@@ -240,7 +248,8 @@ class MaskEvaluator {
   // Operators that only move elements: the operand's index along each letter is the result's.
   Known moved(const Call& call) const {
     const Application rule = apply_rule(call);
-    if (rule.operands.size() != 1 || rule.results.size() != 1 || rule.operands[0].element != 0) return std::nullopt;
+    if (rule.operands.size() != 1 || rule.results.size() != 1 || rule.operands[0].element != 0)
+      return std::nullopt;
     const NodeId value = rule.operands[0].value;
     if (!known_[value]) return std::nullopt;
     std::map<LetterId, size_t> place;
@@ -255,7 +264,8 @@ class MaskEvaluator {
         indices[index_name(dim)] = Expr(0);
         continue;
       }
-      if (from[dim].size() > 1 || rule.letters[from[dim][0]].kind != LetterKind::kPass) return std::nullopt;
+      if (from[dim].size() > 1 || rule.letters[from[dim][0]].kind != LetterKind::kPass)
+        return std::nullopt;
       const auto found = place.find(from[dim][0]);
       if (found == place.end()) return std::nullopt;
       indices[index_name(dim)] = index(found->second);
@@ -266,10 +276,13 @@ class MaskEvaluator {
   // Slices, None, integers and Ellipsis; or index tensors for every dimension.
   Known indexed(const Call& call) const {
     const Node& node = call.node();
-    if (node.args.size() != 2 || !node.args[0].is_value() || !known_[node.args[0].value]) return std::nullopt;
+    if (node.args.size() != 2 || !node.args[0].is_value() || !known_[node.args[0].value])
+      return std::nullopt;
     const Elements& source = *known_[node.args[0].value];
     const size_t rank = graph_.node(node.args[0].value).type.shape.size();
-    std::vector<Arg> items = node.args[1].kind == Arg::Kind::kTuple ? node.args[1].items : std::vector<Arg>{node.args[1]};
+    std::vector<Arg> items = node.args[1].kind == Arg::Kind::kTuple
+                                 ? node.args[1].items
+                                 : std::vector<Arg>{node.args[1]};
     size_t consumed = 0;
     size_t tensors = 0;
     for (const Arg& item : items) {
@@ -283,7 +296,9 @@ class MaskEvaluator {
       for (size_t dim = 0; dim < rank; ++dim) {
         const Known at = argument(items[dim], call.result().shape);
         // An index below zero would count from the end.
-        if (!at || at->kind != Elements::Kind::kInteger || !always(at->integer, call.result().shape)) return std::nullopt;
+        if (!at || at->kind != Elements::Kind::kInteger ||
+            !always(at->integer, call.result().shape))
+          return std::nullopt;
         indices[index_name(dim)] = at->integer;
       }
       return substitute(source, indices);
@@ -295,13 +310,19 @@ class MaskEvaluator {
     };
     for (const Arg& item : items) {
       switch (item.kind) {
-        case Arg::Kind::kNone: ++out; break;
-        case Arg::Kind::kEllipsis: keep(rank - consumed); break;
+        case Arg::Kind::kNone:
+          ++out;
+          break;
+        case Arg::Kind::kEllipsis:
+          keep(rank - consumed);
+          break;
         case Arg::Kind::kSlice: {
           const Arg& start = item.items[0];
           const Arg& step = item.items[2];
-          if (!step.is_none() && !(step.is_integral() && step.as_expr() == Expr(1))) return std::nullopt;
-          if (!start.is_none() && !(start.kind == Arg::Kind::kInt && start.integer >= 0)) return std::nullopt;
+          if (!step.is_none() && !(step.is_integral() && step.as_expr() == Expr(1)))
+            return std::nullopt;
+          if (!start.is_none() && !(start.kind == Arg::Kind::kInt && start.integer >= 0))
+            return std::nullopt;
           indices[index_name(dim++)] = index(out++) + Expr(start.is_none() ? 0 : start.integer);
           break;
         }
@@ -309,7 +330,8 @@ class MaskEvaluator {
           if (item.integer < 0) return std::nullopt;
           indices[index_name(dim++)] = Expr(item.integer);
           break;
-        default: return std::nullopt;
+        default:
+          return std::nullopt;
       }
     }
     keep(rank - dim);
@@ -333,20 +355,24 @@ class MaskEvaluator {
     if (name == "zeros" || name == "new_zeros" || name == "zeros_like") {
       return truth ? Elements::never() : Elements::number(Expr(0));
     }
-    if (name == "full" || name == "new_full" || name == "full_like") return filled(call, call.find("fill_value"));
+    if (name == "full" || name == "new_full" || name == "full_like")
+      return filled(call, call.find("fill_value"));
     if (name == "getitem") return indexed(call);
     if (name == "add" || name == "sub" || name == "mul") return arithmetic(call, name);
     if (name == "neg") {
       const Known x = as_integer(operand(call, "input"));
       return x ? Known(Elements::number(-x->integer)) : std::nullopt;
     }
-    if (name == "le" || name == "lt" || name == "ge" || name == "gt" || name == "eq" || name == "ne") {
+    if (name == "le" || name == "lt" || name == "ge" || name == "gt" || name == "eq" ||
+        name == "ne") {
       return compare(call, name);
     }
-    if (name == "bitwise_and" || name == "logical_and" || name == "bitwise_or" || name == "logical_or") {
+    if (name == "bitwise_and" || name == "logical_and" || name == "bitwise_or" ||
+        name == "logical_or") {
       return logic(call, name);
     }
-    if (name == "bitwise_not" || name == "logical_not") return truth ? negated(as_truth(operand(call, "input"))) : std::nullopt;
+    if (name == "bitwise_not" || name == "logical_not")
+      return truth ? negated(as_truth(operand(call, "input"))) : std::nullopt;
     if (name == "diff") return difference(call);
     if (name == "cumsum") {
       const Known x = as_integer(operand(call, "input"));
@@ -361,8 +387,8 @@ class MaskEvaluator {
   // Views, copies and casts between integers and booleans.
   Known moved_or_copied(const Call& call) const {
     const std::string_view name = call.op().name;
-    const bool copies = name == "to" || name == "contiguous" || name == "clone" || name == "long" || name == "int" ||
-                        name == "bool" || name == "detach";
+    const bool copies = name == "to" || name == "contiguous" || name == "clone" || name == "long" ||
+                        name == "int" || name == "bool" || name == "detach";
     return copies || call.op().aliases ? moved(call) : std::nullopt;
   }
 

@@ -31,11 +31,13 @@ class ScorePattern {
   ScorePattern(const Axes& axes, const std::vector<std::vector<NodeId>>& users, NodeId softmax)
       : axes_(axes), users_(users), softmax_(softmax) {}
 
-  // The region's core, empty when the softmax is not an attention's. `query`/`key`: its letters in the scores.
+  // The region's core, empty when the softmax is not an attention's. `query`/`key`: its letters in
+  // the scores.
   std::vector<NodeId> core() {
     const Application& rule = axes_.application(softmax_);
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-      if (rule.letters[letter].kind != LetterKind::kWhole || count_operands(rule, letter) == 0) continue;
+      if (rule.letters[letter].kind != LetterKind::kWhole || count_operands(rule, letter) == 0)
+        continue;
       const FactorList leaves = axes_.letter_leaves(softmax_, letter);
       if (leaves.size() == 1) axis_ = leaves[0];
     }
@@ -76,7 +78,8 @@ class ScorePattern {
     const OpDef* op = axes_.op(node);
     if (op == nullptr || !op->einsum) return false;
     const auto& operands = axes_.application(node).operands;
-    return operands.size() >= 2 && std::all_of(operands.begin(), operands.end(), [this](const Operand& operand) {
+    return operands.size() >= 2 &&
+           std::all_of(operands.begin(), operands.end(), [this](const Operand& operand) {
              return axes_.facts(operand.value).activation();
            });
   }
@@ -87,7 +90,8 @@ class ScorePattern {
     std::set<NodeId> seen;
     const auto push = [&](NodeId node) {
       for (const Operand& operand : axes_.application(node).operands) {
-        if (axes_.facts(operand.value).activation() && has_axis(operand.value) && seen.insert(operand.value).second) {
+        if (axes_.facts(operand.value).activation() && has_axis(operand.value) &&
+            seen.insert(operand.value).second) {
           todo.push_back(operand.value);
         }
       }
@@ -108,17 +112,18 @@ class ScorePattern {
     return kNoNode;
   }
 
-  // The letter of the other operand alone: the one that indexes the keys' own axis in self-attention, else the
-  // innermost.
+  // The letter of the other operand alone: the one that indexes the keys' own axis in
+  // self-attention, else the innermost.
   LetterId query_letter(NodeId node) const {
     const Application& rule = axes_.application(node);
     LetterId best = -1;
     for (const DimLetters& dim : rule.results[0]) {
       for (LetterId letter : dim) {
         if (letter == key || count_operands(rule, letter) != 1) continue;
-        const bool with_key = std::any_of(rule.operands.begin(), rule.operands.end(), [&](const Operand& operand) {
-          return contains(operand.letters, letter) && contains(operand.letters, key);
-        });
+        const bool with_key =
+            std::any_of(rule.operands.begin(), rule.operands.end(), [&](const Operand& operand) {
+              return contains(operand.letters, letter) && contains(operand.letters, key);
+            });
         if (with_key) continue;
         if (axes_.letter_leaves(node, letter) == FactorList{axis_}) return letter;
         best = letter;
@@ -156,7 +161,8 @@ class ScorePattern {
       for_each_operand(axes_.graph().node(node), [&](NodeId operand) { before.insert(operand); });
     }
     std::vector<NodeId> out;
-    std::set_intersection(after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(out));
+    std::set_intersection(after.begin(), after.end(), before.begin(), before.end(),
+                          std::back_inserter(out));
     return out;
   }
 
@@ -166,8 +172,10 @@ class ScorePattern {
   FactorId axis_ = -1;
 };
 
-// The one pass letter's leaf that is `factor` in a node's rule; `several` is set where there are more.
-std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId factor, bool* several = nullptr) {
+// The one pass letter's leaf that is `factor` in a node's rule; `several` is set where there are
+// more.
+std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId factor,
+                                    bool* several = nullptr) {
   const Application& rule = axes.application(node);
   std::optional<LetterLeaf> found;
   bool more = false;
@@ -184,18 +192,22 @@ std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId fact
   return more ? std::nullopt : found;
 }
 
-// Factors along which queries, keys, values and the result are independent: those of a letter that all of them have.
-// Innermost dimension first: heads before batch.
+// Factors along which queries, keys, values and the result are independent: those of a letter that
+// all of them have. Innermost dimension first: heads before batch.
 std::vector<FactorId> shared_factors(const Axes& axes, const AttentionRegion& region) {
   const NodeId first = region.core.front();
   const NodeId last = region.core.back();
   const auto shared = [&](NodeId node, FactorId leaf) {
     const Application& rule = axes.application(node);
     const std::optional<LetterLeaf> place = pass_leaf(axes, node, leaf);
-    const size_t read = std::min<size_t>(rule.operands.size(), 3);  // query, key, value; a product has two operands
+    const size_t read =
+        std::min<size_t>(rule.operands.size(), 3);  // query, key, value; a product has two operands
     return place && axes.find(node, rule.results.at(0), *place) &&
-           std::all_of(rule.operands.begin(), rule.operands.begin() + static_cast<std::ptrdiff_t>(read),
-                       [&](const Operand& operand) { return axes.find(node, operand.letters, *place).has_value(); });
+           std::all_of(rule.operands.begin(),
+                       rule.operands.begin() + static_cast<std::ptrdiff_t>(read),
+                       [&](const Operand& operand) {
+                         return axes.find(node, operand.letters, *place).has_value();
+                       });
   };
   std::vector<FactorId> out;
   const std::vector<FactorList> dims = axes.value_leaves(last, 0);
@@ -217,18 +229,20 @@ std::vector<NodeId> spreading_views(const Axes& axes, const std::vector<std::vec
   for (NodeId node = value;;) {
     const OpDef* op = axes.op(node);
     const Application& rule = axes.application(node);
-    const bool moves_only = graph.node(node).kind == NodeKind::kCall && op != nullptr && !op->effect &&
-                            rule.operands.size() == 1 && rule.results.size() == 1;
+    const bool moves_only = graph.node(node).kind == NodeKind::kCall && op != nullptr &&
+                            !op->effect && rule.operands.size() == 1 && rule.results.size() == 1;
     if (!moves_only) break;
     const bool private_value = std::all_of(users[node].begin(), users[node].end(),
                                            [&](NodeId user) { return readers.contains(user); });
     const std::optional<LetterLeaf> place = pass_leaf(axes, node, head);
-    const bool has_head = place && axes.find(node, rule.operands[0].letters, *place) && axes.find(node, rule.results[0], *place);
+    const bool has_head = place && axes.find(node, rule.operands[0].letters, *place) &&
+                          axes.find(node, rule.results[0], *place);
     if (!private_value || !has_head) break;
     chain.push_back(node);
     readers.insert(node);
     const NodeId operand = rule.operands[0].value;
-    if (graph.bytes(graph.node(node).type) > graph.bytes(graph.node(operand).type)) keep = chain.size();
+    if (graph.bytes(graph.node(node).type) > graph.bytes(graph.node(operand).type))
+      keep = chain.size();
     node = operand;
   }
   chain.resize(keep);
@@ -256,9 +270,10 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
     } else if (op->softmax) {
       ScorePattern pattern(axes, node_users, node.id);
       std::vector<NodeId> core = pattern.core();
-      const bool known = std::any_of(regions.begin(), regions.end(), [&](const AttentionRegion& region) {
-        return !core.empty() && region.core.front() == core.front();
-      });
+      const bool known =
+          std::any_of(regions.begin(), regions.end(), [&](const AttentionRegion& region) {
+            return !core.empty() && region.core.front() == core.front();
+          });
       if (core.empty() || known) continue;
       axes.add_token_letter(pattern.scores, pattern.query);
       axes.add_token_letter(pattern.scores, pattern.key);
@@ -284,9 +299,11 @@ void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& reg
     }
     const Node& anchor = graph.node(region.core.back());
     if (region.head < 0) {
-      throw Unsupported(anchor.target + " at " + anchor.source + ": exchanging heads for tokens over " +
-                        std::to_string(ranks) + " ranks needs a number of heads shared by queries, keys and values that " +
-                        std::to_string(ranks) + " divides; this attention offers " + (sizes.empty() ? "none" : sizes) +
+      throw Unsupported(anchor.target + " at " + anchor.source +
+                        ": exchanging heads for tokens over " + std::to_string(ranks) +
+                        " ranks needs a number of heads shared by queries, keys and values that " +
+                        std::to_string(ranks) + " divides; this attention offers " +
+                        (sizes.empty() ? "none" : sizes) +
                         ". Use a group whose size divides the number of key/value heads.");
     }
     const std::set<NodeId> core(region.core.begin(), region.core.end());
@@ -299,7 +316,8 @@ void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& reg
         }
       }
     }
-    std::set_difference(members.begin(), members.end(), core.begin(), core.end(), std::back_inserter(region.spread));
+    std::set_difference(members.begin(), members.end(), core.begin(), core.end(),
+                        std::back_inserter(region.spread));
   }
 }
 
@@ -307,10 +325,11 @@ LetterLeaf head_letter(const Axes& axes, const AttentionRegion& region, NodeId n
   bool several = false;
   if (const auto found = pass_leaf(axes, node, region.head, &several)) return *found;
   const Node& bad = axes.graph().node(node);
-  throw Unsupported(bad.target + " at " + bad.source + ": inside an attention that is computed per head, this " +
-                    (several ? "operator has the heads in two places" : "operator mixes the heads") +
-                    "; sequence parallelism by exchanging heads needs every operator between the scores and the "
-                    "attended values to work on each head alone");
+  throw Unsupported(
+      bad.target + " at " + bad.source + ": inside an attention that is computed per head, this " +
+      (several ? "operator has the heads in two places" : "operator mixes the heads") +
+      "; sequence parallelism by exchanging heads needs every operator between the scores and the "
+      "attended values to work on each head alone");
 }
 
 }  // namespace autosp

@@ -1,12 +1,15 @@
-// Attention regions: the operators between queries, keys and values on one side and the attended values on the
-// other. A region runs whole along tokens and sharded along heads (DeepSpeed-Ulysses, arXiv 2309.14509): every
-// rank has all tokens of its heads, and all-to-alls stand at the region's border.
+// Attention regions: the operators between queries, keys and values on one side and the attended
+// values on the other. A region runs whole along tokens and sharded along heads (DeepSpeed-Ulysses,
+// arXiv 2309.14509): every rank has all tokens of its heads, and all-to-alls stand at the region's
+// border.
 //
 //   sdpa(q, repeat_kv(k), repeat_kv(v))                core: sdpa; spread: the views of repeat_kv
-//   softmax(q @ k.T * scale + mask) @ v                core: everything from the first product to the second
+//   softmax(q @ k.T * scale + mask) @ v                core: everything from the first product to
+//   the second
 //
-// An attention is found by its form: a fused operator (kAttend letters), or a softmax along a letter that one
-// product of two activations made and a later product sums. Linear in nodes times regions they lie in.
+// An attention is found by its form: a fused operator (kAttend letters), or a softmax along a
+// letter that one product of two activations made and a later product sums. Linear in nodes times
+// regions they lie in.
 #pragma once
 
 #include <string>
@@ -17,19 +20,24 @@
 namespace autosp {
 
 struct AttentionRegion {
-  std::vector<NodeId> core;    // in execution order; front() makes the scores, back() the attended values
-  std::vector<NodeId> spread;  // views above the core that repeat keys or values for several query heads
-  FactorId head = -1;          // the leaf along which the region is sharded (heads; batch where heads don't fit)
+  std::vector<NodeId>
+      core;  // in execution order; front() makes the scores, back() the attended values
+  std::vector<NodeId>
+      spread;  // views above the core that repeat keys or values for several query heads
+  FactorId head =
+      -1;  // the leaf along which the region is sharded (heads; batch where heads don't fit)
 };
 
-// Finds the regions and declares their query and key lengths to be token axes (then closes the token axes).
+// Finds the regions and declares their query and key lengths to be token axes (then closes the
+// token axes).
 std::vector<AttentionRegion> find_attention(Axes& axes);
 
-// Chooses each region's head factor for `ranks` and grows `spread`. Throws Unsupported where no factor that
-// queries, keys and values share is divisible by `ranks`.
+// Chooses each region's head factor for `ranks` and grows `spread`. Throws Unsupported where no
+// factor that queries, keys and values share is divisible by `ranks`.
 void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions);
 
-// The letter leaf of the region's head factor in a node's rule; throws Unsupported when the node has none or several.
+// The letter leaf of the region's head factor in a node's rule; throws Unsupported when the node
+// has none or several.
 LetterLeaf head_letter(const Axes& axes, const AttentionRegion& region, NodeId node);
 
 }  // namespace autosp

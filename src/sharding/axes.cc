@@ -92,7 +92,8 @@ void Axes::apply(const Node& node) {
 
 void Axes::bind(NodeId node, const Operand& operand, const FactorList& letter_factors) {
   const auto& elements = value_factors_[operand.value];
-  ensure(operand.element < static_cast<int>(elements.size()), "a rule names an element its operand lacks");
+  ensure(operand.element < static_cast<int>(elements.size()),
+         "a rule names an element its operand lacks");
   const TensorFactors& dims = elements[operand.element];
   if (dims.size() != operand.letters.size()) {
     throw InternalError("the rule of " + graph_.node(node).target + " gives %" +
@@ -101,31 +102,36 @@ void Axes::bind(NodeId node, const Operand& operand, const FactorList& letter_fa
   for (size_t dim = 0; dim < dims.size(); ++dim) {
     FactorList list;
     for (LetterId letter : operand.letters[dim]) list.push_back(letter_factors[letter]);
-    // A dimension of a broadcast operand that the rule leaves without letters stays as it is; products that
-    // have no common refinement stay apart, and placement refuses them where tokens are concerned.
+    // A dimension of a broadcast operand that the rule leaves without letters stays as it is;
+    // products that have no common refinement stay apart, and placement refuses them where tokens
+    // are concerned.
     if (!list.empty() && !dims[dim].empty()) factors_.join(dims[dim], list);
   }
 }
 
 void Axes::name_input_dims(const std::map<std::string, int>& seq_dims) {
   for (const auto& [name, dim] : seq_dims) {
-    const auto found = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
-      return node.kind == NodeKind::kInput && node.input == InputKind::kUser && node.target == name;
-    });
+    const auto found =
+        std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+          return node.kind == NodeKind::kInput && node.input == InputKind::kUser &&
+                 node.target == name;
+        });
     if (found == graph_.nodes.end()) {
       std::string known;
       for (const Node& node : graph_.nodes) {
-        if (node.kind == NodeKind::kInput && node.input == InputKind::kUser && node.type.is_tensor()) {
+        if (node.kind == NodeKind::kInput && node.input == InputKind::kUser &&
+            node.type.is_tensor()) {
           known += (known.empty() ? "" : ", ") + node.target;
         }
       }
-      throw Unsupported("seq_dims names the input '" + name + "', which the program does not have. Its tensor inputs: " + known);
+      throw Unsupported("seq_dims names the input '" + name +
+                        "', which the program does not have. Its tensor inputs: " + known);
     }
     const auto rank = static_cast<int>(found->type.shape.size());
     const int index = dim < 0 ? dim + rank : dim;
     if (index < 0 || index >= rank) {
-      throw Unsupported("seq_dims gives dimension " + std::to_string(dim) + " of the input '" + name + "', which has " +
-                        std::to_string(rank) + " dimensions");
+      throw Unsupported("seq_dims gives dimension " + std::to_string(dim) + " of the input '" +
+                        name + "', which has " + std::to_string(rank) + " dimensions");
     }
     const std::vector<FactorList> dims = value_leaves(found->id, 0);
     tokens_.insert(tokens_.end(), dims[index].begin(), dims[index].end());
@@ -145,7 +151,8 @@ FactorId Axes::leaf_factor(NodeId node, LetterLeaf leaf) const {
   return list[leaf.position];
 }
 
-std::optional<Occurrence> Axes::find(NodeId node, const TensorLetters& letters, LetterLeaf leaf) const {
+std::optional<Occurrence> Axes::find(NodeId node, const TensorLetters& letters,
+                                     LetterLeaf leaf) const {
   std::optional<Occurrence> found;
   for (size_t dim = 0; dim < letters.size(); ++dim) {
     int position = 0;
@@ -160,7 +167,8 @@ std::optional<Occurrence> Axes::find(NodeId node, const TensorLetters& letters, 
   return found;
 }
 
-std::optional<LetterLeaf> Axes::letter_at(NodeId node, const TensorLetters& letters, Occurrence where) const {
+std::optional<LetterLeaf> Axes::letter_at(NodeId node, const TensorLetters& letters,
+                                          Occurrence where) const {
   if (where.dim < 0 || where.dim >= static_cast<int>(letters.size())) return std::nullopt;
   int position = 0;
   for (LetterId letter : letters[where.dim]) {
@@ -191,7 +199,8 @@ void Axes::close_token_axes() {
   for (const PrefixLink& link : links_) {
     const FactorList operand = factors_.leaves(link.operand);
     const FactorList result = factors_.leaves(link.result);
-    if (operand.size() != 1 || result.size() != 1 || !is_token(operand[0]) || is_token(result[0])) continue;
+    if (operand.size() != 1 || result.size() != 1 || !is_token(operand[0]) || is_token(result[0]))
+      continue;
     tokens_.push_back(result[0]);
     base_[result[0]] = shard_base(operand[0]);
   }
@@ -211,7 +220,8 @@ std::vector<Occurrence> Axes::token_occurrences(NodeId value, int element) const
   const std::vector<FactorList> dims = value_leaves(value, element);
   for (size_t dim = 0; dim < dims.size(); ++dim) {
     for (size_t position = 0; position < dims[dim].size(); ++position) {
-      if (is_token(dims[dim][position])) out.push_back({static_cast<int>(dim), static_cast<int>(position)});
+      if (is_token(dims[dim][position]))
+        out.push_back({static_cast<int>(dim), static_cast<int>(position)});
     }
   }
   return out;

@@ -67,8 +67,8 @@ bool FactorTable::join(const FactorList& left, const FactorList& right) {
   while (!todo_left.empty() && !todo_right.empty()) {
     const FactorId a = open(todo_left);
     const FactorId b = open(todo_right);
-    // Two symbolic sizes that must be one by the rule (a guard made them equal) are joined even if they look
-    // different; two different numbers never are.
+    // Two symbolic sizes that must be one by the rule (a guard made them equal) are joined even if
+    // they look different; two different numbers never are.
     const bool last = todo_left.size() == 1 && todo_right.size() == 1 &&
                       !(entries_[a].size.is_constant() && entries_[b].size.is_constant());
     if (a == b || entries_[a].size == entries_[b].size || last) {

@@ -1,6 +1,6 @@
-// Factors: the unit in which dimensions are compared. A dimension is an ordered product of factors; factors
-// that must be the same axis are joined in a union-find, and a factor that some view opens is split into parts
-// for all of its class at once.
+// Factors: the unit in which dimensions are compared. A dimension is an ordered product of factors;
+// factors that must be the same axis are joined in a union-find, and a factor that some view opens
+// is split into parts for all of its class at once.
 //
 //   view [B*S, D] -> [B, S, H, K]      the class of D becomes (H K) wherever it stands
 //
@@ -29,8 +29,8 @@ class FactorTable {
   FactorList leaves(const FactorList& factors) const;
   FactorList leaves(FactorId factor) const { return leaves(FactorList{factor}); }
 
-  // Joins two ordered products of the same total size, splitting factors where one divides another. Returns
-  // false, with the common prefix joined, where the products have no common refinement.
+  // Joins two ordered products of the same total size, splitting factors where one divides another.
+  // Returns false, with the common prefix joined, where the products have no common refinement.
   bool join(const FactorList& left, const FactorList& right);
 
  private:

@@ -10,8 +10,8 @@ namespace {
 
 // A collective costs at least this many bytes' worth of time.
 constexpr int64_t kLatencyBytes = int64_t{1} << 16;
-// Memory decides how long a sequence fits, so a byte of activation held on every rank weighs more than a byte
-// moved once.
+// Memory decides how long a sequence fits, so a byte of activation held on every rank weighs more
+// than a byte moved once.
 constexpr int64_t kActivationWeight = 8;
 constexpr int64_t kExchangeWeight = 2;
 
@@ -22,8 +22,10 @@ std::string obstacles(const Axes& axes, NodeId node) {
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
     const FactorList leaves = axes.letter_leaves(node, letter);
     const std::string kind(letter_kind_name(rule.letters[letter].kind));
-    const bool tokens = std::any_of(leaves.begin(), leaves.end(), [&](FactorId leaf) { return axes.is_token(leaf); });
-    if (tokens && rule.letters[letter].kind != LetterKind::kPass && out.find(kind) == std::string::npos) {
+    const bool tokens = std::any_of(leaves.begin(), leaves.end(),
+                                    [&](FactorId leaf) { return axes.is_token(leaf); });
+    if (tokens && rule.letters[letter].kind != LetterKind::kPass &&
+        out.find(kind) == std::string::npos) {
       out += (out.empty() ? "" : ", ") + kind;
     }
   }
@@ -32,12 +34,14 @@ std::string obstacles(const Axes& axes, NodeId node) {
 
 }  // namespace
 
-std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int element, LetterLeaf leaf) {
+std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int element,
+                                            LetterLeaf leaf) {
   const Application& rule = axes.application(node);
   if (element >= static_cast<int>(rule.results.size())) return std::nullopt;
   if (auto found = axes.find(node, rule.results[element], leaf)) return found;
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    if (rule.letters[letter].link == leaf.letter) return axes.find(node, rule.results[element], {letter, 0});
+    if (rule.letters[letter].link == leaf.letter)
+      return axes.find(node, rule.results[element], {letter, 0});
   }
   return std::nullopt;
 }
@@ -66,18 +70,21 @@ Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionR
 bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   const Application& rule = axes_.application(node);
   const LetterKind kind = rule.letters[leaf.letter].kind;
-  if (kind != LetterKind::kPass && kind != LetterKind::kSum && kind != LetterKind::kIndex) return false;
-  // A letter that stands twice in one tensor has no single place to cut, and one whose dimension the value
-  // itself splits differently has no place at all.
+  if (kind != LetterKind::kPass && kind != LetterKind::kSum && kind != LetterKind::kIndex)
+    return false;
+  // A letter that stands twice in one tensor has no single place to cut, and one whose dimension
+  // the value itself splits differently has no place at all.
   const auto times = [&](const TensorLetters& letters) {
     int count = 0;
-    for (const DimLetters& dim : letters) count += static_cast<int>(std::count(dim.begin(), dim.end(), leaf.letter));
+    for (const DimLetters& dim : letters)
+      count += static_cast<int>(std::count(dim.begin(), dim.end(), leaf.letter));
     return count;
   };
   for (const Operand& operand : rule.operands) {
     const int count = times(operand.letters);
     if (count > 1) return false;
-    if (count == 1 && !axes_.aligned(node, operand, axes_.find(node, operand.letters, leaf)->dim)) return false;
+    if (count == 1 && !axes_.aligned(node, operand, axes_.find(node, operand.letters, leaf)->dim))
+      return false;
   }
   for (const TensorLetters& result : rule.results) {
     if (times(result) > 1) return false;
@@ -85,25 +92,30 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   if (kind == LetterKind::kSum) return true;
   // Positions of a part follow each other only where the leaf is the letter's outermost.
   if (kind == LetterKind::kIndex && leaf.position != 0) return false;
-  // A prefix follows the shards of the axis that it is cut from, unless it is an axis with shards of its own.
+  // A prefix follows the shards of the axis that it is cut from, unless it is an axis with shards
+  // of its own.
   for (LetterId prefix = 0; prefix < static_cast<LetterId>(rule.letters.size()); ++prefix) {
     if (rule.letters[prefix].link != leaf.letter) continue;
     const FactorList whole = axes_.letter_leaves(node, leaf.letter);
     const FactorList part = axes_.letter_leaves(node, prefix);
-    const auto length = [&](FactorId factor) { return axes_.factors().size(axes_.shard_base(factor)); };
+    const auto length = [&](FactorId factor) {
+      return axes_.factors().size(axes_.shard_base(factor));
+    };
     if (whole.size() != 1 || part.size() != 1 || length(whole[0]) != length(part[0])) return false;
   }
   // Every tensor result has the letter, so that each is cut.
   for (int element = 0; element < static_cast<int>(rule.results.size()); ++element) {
     const Type& type = axes_.graph().node(node).type;
-    const bool is_tensor = type.is_tensor() || (type.kind == Type::Kind::kTuple && type.elements[element].is_tensor());
+    const bool is_tensor =
+        type.is_tensor() || (type.kind == Type::Kind::kTuple && type.elements[element].is_tensor());
     if (is_tensor && !result_occurrence(axes_, node, element, leaf)) return false;
   }
   return !rule.results.empty();
 }
 
 std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
-  if (axes_.graph().node(node).kind == NodeKind::kInput || !axes_.has_rule(node)) return std::nullopt;
+  if (axes_.graph().node(node).kind == NodeKind::kInput || !axes_.has_rule(node))
+    return std::nullopt;
   const Application& rule = axes_.application(node);
   // Letters that the result keeps come first, in the result's order; then those that are summed.
   std::vector<LetterId> order;
@@ -124,7 +136,8 @@ std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
   for (LetterId letter : order) {
     const FactorList leaves = axes_.letter_leaves(node, letter);
     for (int position = 0; position < static_cast<int>(leaves.size()); ++position) {
-      if (axes_.is_token(leaves[position]) && can_shard(node, {letter, position})) return LetterLeaf{letter, position};
+      if (axes_.is_token(leaves[position]) && can_shard(node, {letter, position}))
+        return LetterLeaf{letter, position};
     }
   }
   return std::nullopt;
@@ -132,25 +145,33 @@ std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
 
 void Placements::refuse_unsplittable() const {
   for (const Node& node : axes_.graph().nodes) {
-    if (node.kind == NodeKind::kInput || candidates_[node.id] || nodes_[node.id].region >= 0) continue;
+    if (node.kind == NodeKind::kInput || candidates_[node.id] || nodes_[node.id].region >= 0)
+      continue;
     for (const Operand& operand : axes_.application(node.id).operands) {
       if (!axes_.facts(operand.value).activation()) continue;
-      const std::vector<Occurrence> tokens = axes_.token_occurrences(operand.value, operand.element);
+      const std::vector<Occurrence> tokens =
+          axes_.token_occurrences(operand.value, operand.element);
       if (tokens.empty()) continue;
       const std::string dim = std::to_string(tokens[0].dim);
       const std::string where = node.target + (node.source.empty() ? "" : " at " + node.source);
       if (!axes_.has_rule(node.id)) {
-        throw Unsupported(where + ": dimension " + dim + " of %" + axes_.graph().node(operand.value).name +
-                          " carries the sequence, and AutoSP has no rule for this operator. Running it whole on every "
-                          "rank would repeat its work and memory " + std::to_string(ranks_) +
-                          " times. Express it with operators from the supported list, or move it out of the compiled "
+        throw Unsupported(where + ": dimension " + dim + " of %" +
+                          axes_.graph().node(operand.value).name +
+                          " carries the sequence, and AutoSP has no rule for this operator. "
+                          "Running it whole on every "
+                          "rank would repeat its work and memory " +
+                          std::to_string(ranks_) +
+                          " times. Express it with operators from the supported list, or move it "
+                          "out of the compiled "
                           "function.");
       }
-      throw Unsupported(where + ": dimension " + dim + " of %" + axes_.graph().node(operand.value).name +
-                        " carries the sequence, and this operator can't be computed on a part of it (" +
-                        obstacles(axes_, node.id) +
-                        "). It would need the whole sequence on every rank. Work on each token alone, reduce with sum or "
-                        "mean, or move the operator out of the compiled function.");
+      throw Unsupported(
+          where + ": dimension " + dim + " of %" + axes_.graph().node(operand.value).name +
+          " carries the sequence, and this operator can't be computed on a part of it (" +
+          obstacles(axes_, node.id) +
+          "). It would need the whole sequence on every rank. Work on each token alone, reduce "
+          "with sum or "
+          "mean, or move the operator out of the compiled function.");
     }
   }
 }
@@ -158,7 +179,8 @@ void Placements::refuse_unsplittable() const {
 Placement Placements::produced(NodeId node, int element) const {
   const NodePlacement& placed = nodes_[node];
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
-  if (auto where = result_occurrence(axes_, node, element, *placed.sharded)) return Placement::sharded(*where);
+  if (auto where = result_occurrence(axes_, node, element, *placed.sharded))
+    return Placement::sharded(*where);
   ensure(axes_.application(node).letters[placed.sharded->letter].kind == LetterKind::kSum,
          "a sharded operator's result has lost its letter");
   return Placement::partial();
@@ -167,7 +189,8 @@ Placement Placements::produced(NodeId node, int element) const {
 Placement Placements::needed(NodeId node, const Operand& operand) const {
   const NodePlacement& placed = nodes_[node];
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
-  if (auto where = axes_.find(node, operand.letters, *placed.sharded)) return Placement::sharded(*where);
+  if (auto where = axes_.find(node, operand.letters, *placed.sharded))
+    return Placement::sharded(*where);
   return Placement::varying();
 }
 
@@ -200,7 +223,8 @@ void Placements::cut() {
   };
   std::vector<std::vector<Reader>> readers(graph.nodes.size());
   for (const Node& node : graph.nodes) {
-    const std::optional<LetterLeaf>& leaf = nodes_[node.id].sharded ? nodes_[node.id].sharded : candidates_[node.id];
+    const std::optional<LetterLeaf>& leaf =
+        nodes_[node.id].sharded ? nodes_[node.id].sharded : candidates_[node.id];
     for (const Operand& operand : axes_.application(node.id).operands) {
       const bool has = leaf && axes_.find(node.id, operand.letters, *leaf).has_value();
       readers[operand.value].push_back({node.id, has});
@@ -215,22 +239,26 @@ void Placements::cut() {
       const int gathered = network.add_node();
       network.add_edge(producer, gathered, facts.differentiable ? 2 * moved : moved);
       for (const Reader& reader : readers[node.id]) {
-        network.add_edge(gathered, reader.sharded_operand ? variable[reader.node] : sink, FlowNetwork::kInfinite);
+        network.add_edge(gathered, reader.sharded_operand ? variable[reader.node] : sink,
+                         FlowNetwork::kInfinite);
       }
     }
-    // A parameter's reduction is not counted: some sharded use or a reducer outside pays it in any case.
+    // A parameter's reduction is not counted: some sharded use or a reducer outside pays it in any
+    // case.
     const bool free_gradient = !facts.differentiable || node.input == InputKind::kParameter;
     if (producer != source && !free_gradient) {
       const int reduced = network.add_node();
       network.add_edge(reduced, producer, moved);
       for (const Reader& reader : readers[node.id]) {
-        if (variable[reader.node] != sink) network.add_edge(variable[reader.node], reduced, FlowNetwork::kInfinite);
+        if (variable[reader.node] != sink)
+          network.add_edge(variable[reader.node], reduced, FlowNetwork::kInfinite);
       }
     }
   }
   const MinCut cut = network.minimum_cut(source, sink);
   for (const Node& node : graph.nodes) {
-    if (candidates_[node.id] && cut.source_side[variable[node.id]]) nodes_[node.id].sharded = candidates_[node.id];
+    if (candidates_[node.id] && cut.source_side[variable[node.id]])
+      nodes_[node.id].sharded = candidates_[node.id];
   }
 }
 
@@ -239,9 +267,10 @@ void Placements::choose_varying() {
   const std::vector<std::vector<NodeId>> node_users = users(graph);
   for (NodeId node = graph.size() - 1; node >= 0; --node) {
     if (graph.node(node).kind == NodeKind::kInput || node_users[node].empty()) continue;
-    nodes_[node].varying = std::all_of(node_users[node].begin(), node_users[node].end(), [&](NodeId user) {
-      return user < graph.size() && (nodes_[user].sharded || nodes_[user].varying);
-    });
+    nodes_[node].varying =
+        std::all_of(node_users[node].begin(), node_users[node].end(), [&](NodeId user) {
+          return user < graph.size() && (nodes_[user].sharded || nodes_[user].varying);
+        });
   }
 }
 

@@ -1,14 +1,16 @@
-// Placement: which operators run sharded, along which letter, and what every value therefore is on a rank.
+// Placement: which operators run sharded, along which letter, and what every value therefore is on
+// a rank.
 //
 //   R  replicated: the same on every rank, used the same way there         cotangent R
 //   V  varying: the same on every rank, but used by sharded computation    cotangent P
 //   S  sharded: each rank holds a contiguous 1/P of one occurrence         cotangent S
 //   P  partial: the value is the sum over the ranks                        cotangent V
 //
-// An operator runs sharded along at most one leaf of one letter; operands that have it are S there, all others
-// are whole. So the choice is one bit an operator ("runs sharded"), and the cheapest assignment is a minimum
-// cut: bytes held on every rank instead of on one, and bytes moved at each conversion, a gathered copy counted
-// once for all its readers. Attention regions run sharded along heads and take part as fixed nodes.
+// An operator runs sharded along at most one leaf of one letter; operands that have it are S there,
+// all others are whole. So the choice is one bit an operator ("runs sharded"), and the cheapest
+// assignment is a minimum cut: bytes held on every rank instead of on one, and bytes moved at each
+// conversion, a gathered copy counted once for all its readers. Attention regions run sharded along
+// heads and take part as fixed nodes.
 //
 // The cut is deterministic and depends on the graph, its hinted lengths and `ranks` alone.
 #pragma once
@@ -42,13 +44,15 @@ struct NodePlacement {
 
 class Placements {
  public:
-  // Throws Unsupported where a token axis of an activation meets an operator that can't be cut along it.
+  // Throws Unsupported where a token axis of an activation meets an operator that can't be cut
+  // along it.
   Placements(const Axes& axes, int ranks, const std::vector<AttentionRegion>& regions);
 
   const Axes& axes() const { return axes_; }
   int ranks() const { return ranks_; }
   const NodePlacement& node(NodeId node) const { return nodes_[node]; }
-  // What the node's value is when it has just been computed; P only where the sharded letter was summed.
+  // What the node's value is when it has just been computed; P only where the sharded letter was
+  // summed.
   Placement produced(NodeId node, int element) const;
   // What a node needs of one of its operands.
   Placement needed(NodeId node, const Operand& operand) const;
@@ -66,7 +70,9 @@ class Placements {
   std::vector<std::optional<LetterLeaf>> candidates_;
 };
 
-// The dimension of `result` (element of a node) where a leaf of the node's rule stands, through a prefix link too.
-std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int element, LetterLeaf leaf);
+// The dimension of `result` (element of a node) where a leaf of the node's rule stands, through a
+// prefix link too.
+std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int element,
+                                            LetterLeaf leaf);
 
 }  // namespace autosp

@@ -24,7 +24,8 @@ Checked sharded(const char* text, int64_t ranks = 2) {
   Plan made = plan(parse_graph(text), options);
   Checked out{std::move(made.graph), {}};
   for (const OutputInfo& info : made.outputs) {
-    out.outputs.push_back(info.sharded ? Placement::sharded({static_cast<int>(info.dim), 0}) : Placement::replicated());
+    out.outputs.push_back(info.sharded ? Placement::sharded({static_cast<int>(info.dim), 0})
+                                       : Placement::replicated());
   }
   return out;
 }
@@ -58,12 +59,15 @@ void redirect(Graph& graph, NodeId from, NodeId to) {
 // The values that an operator before `node` hands to it.
 NodeId element_of(const Graph& graph, NodeId exchange, int64_t index) {
   for (const Node& node : graph.nodes) {
-    if (node.target == "_operator.getitem" && node.args[0].value == exchange && node.args[1].integer == index) return node.id;
+    if (node.target == "_operator.getitem" && node.args[0].value == exchange &&
+        node.args[1].integer == index)
+      return node.id;
   }
   return kNoNode;
 }
 
-const char* const kPrograms[] = {programs::kLayer, programs::kGrouped, programs::kEager, programs::kTwoLengths};
+const char* const kPrograms[] = {programs::kLayer, programs::kGrouped, programs::kEager,
+                                 programs::kTwoLengths};
 
 // Calls visit(program, conversion's id) with a fresh copy for every conversion of every program.
 void for_each_conversion(const std::function<void(Checked, NodeId)>& visit) {
@@ -77,7 +81,9 @@ void for_each_conversion(const std::function<void(Checked, NodeId)>& visit) {
   }
 }
 
-std::string line(const Checked& program, NodeId node) { return print(program.graph, program.graph.node(node)); }
+std::string line(const Checked& program, NodeId node) {
+  return print(program.graph, program.graph.node(node));
+}
 
 TEST(Check, AcceptsWhatTheCompilerMakes) {
   for (const char* text : kPrograms) {
@@ -119,12 +125,14 @@ TEST(Check, RejectsAnotherDimension) {
           Arg& dim = broken.graph.node(id).args[list].items[i];
           const auto rank = static_cast<int64_t>(node.type.elements[i].shape.size());
           dim.integer = (dim.integer + 1) % rank;
-          EXPECT_FALSE(accepts(broken)) << "list " << list << ", element " << i << " of " << line(program, id);
+          EXPECT_FALSE(accepts(broken))
+              << "list " << list << ", element " << i << " of " << line(program, id);
         }
       }
       return;
     }
-    if (node.target.find("_s") == std::string::npos && node.target.find("s_") == std::string::npos) return;
+    if (node.target.find("_s") == std::string::npos && node.target.find("s_") == std::string::npos)
+      return;
     const auto rank = static_cast<int64_t>(node.type.shape.size());
     for (int64_t step = 1; step < rank; ++step) {
       Checked broken = program;
@@ -135,12 +143,13 @@ TEST(Check, RejectsAnotherDimension) {
   });
 }
 
-// What the conversion would be if its value were used in the other way. Integer tensors have no gradient, so that R
-// and V are one for them.
+// What the conversion would be if its value were used in the other way. Integer tensors have no
+// gradient, so that R and V are one for them.
 TEST(Check, RejectsAnotherKind) {
   const std::map<std::string, std::string> kinds = {
-      {"autosp.s_to_v", "autosp.s_to_r"}, {"autosp.s_to_r", "autosp.s_to_v"}, {"autosp.r_to_s", "autosp.v_to_s"},
-      {"autosp.v_to_s", "autosp.r_to_s"}, {"autosp.p_to_r", "autosp.p_to_v"}, {"autosp.p_to_v", "autosp.p_to_r"},
+      {"autosp.s_to_v", "autosp.s_to_r"}, {"autosp.s_to_r", "autosp.s_to_v"},
+      {"autosp.r_to_s", "autosp.v_to_s"}, {"autosp.v_to_s", "autosp.r_to_s"},
+      {"autosp.p_to_r", "autosp.p_to_v"}, {"autosp.p_to_v", "autosp.p_to_r"},
       {"autosp.r_to_v", "autosp.v_to_r"}, {"autosp.v_to_r", "autosp.r_to_v"},
   };
   for_each_conversion([&](Checked program, NodeId id) {
@@ -155,8 +164,9 @@ TEST(Check, RejectsAnotherKind) {
 
 TEST(Check, RejectsTheOppositeConversion) {
   const std::map<std::string, std::string> opposite = {
-      {"autosp.s_to_v", "autosp.v_to_s"}, {"autosp.s_to_r", "autosp.r_to_s"}, {"autosp.r_to_s", "autosp.s_to_r"},
-      {"autosp.v_to_s", "autosp.s_to_v"}, {"autosp.p_to_r", "autosp.r_to_p"},
+      {"autosp.s_to_v", "autosp.v_to_s"}, {"autosp.s_to_r", "autosp.r_to_s"},
+      {"autosp.r_to_s", "autosp.s_to_r"}, {"autosp.v_to_s", "autosp.s_to_v"},
+      {"autosp.p_to_r", "autosp.r_to_p"},
   };
   for_each_conversion([&](Checked program, NodeId id) {
     Node& node = program.graph.node(id);
@@ -170,7 +180,8 @@ TEST(Check, RejectsTheOppositeConversion) {
 TEST(Check, RejectsAnotherLength) {
   for_each_conversion([](Checked program, NodeId id) {
     Node& node = program.graph.node(id);
-    const bool resizes = is_exchange(node) || node.target.ends_with("_s") || node.target.starts_with("autosp.s_");
+    const bool resizes =
+        is_exchange(node) || node.target.ends_with("_s") || node.target.starts_with("autosp.s_");
     if (!resizes) return;
     Arg& lengths = node.args[is_exchange(node) ? 4 : 2];
     Arg& length = is_exchange(node) ? lengths.items[0] : lengths;
@@ -199,7 +210,8 @@ TEST(Check, RejectsPartsBesideWholeOperands) {
 let u = size((s//2))
 %x: f32[s, 4] = input user "x"
 %part: f32[u, 4] = autosp.r_to_s(%x, 0, u, True, 0.0, rank, 2, @group)
-%y: f32[u, 4] = _operator.add()") + arguments + ")\nreturn (%y,)\n");
+%y: f32[u, 4] = _operator.add()") + arguments +
+                                    ")\nreturn (%y,)\n");
     EXPECT_FALSE(accepts({graph, {Placement::sharded({0, 0})}}));
   }
 }
@@ -210,7 +222,8 @@ TEST(Check, RejectsPositionsCountedFromZero) {
 let u = size((s//2))
 %x: f32[s] = input user "x"
 %part: f32[u] = autosp.r_to_s(%x, 0, u, True, 0.0, rank, 2, @group)
-%i: i64[u] = torch.arange()") + bounds + R"()
+%i: i64[u] = torch.arange()") + bounds +
+                               R"()
 %y: f32[u] = _operator.add(%part, %i)
 return (%y,)
 )"),
@@ -246,7 +259,8 @@ return (%y,)
     FAIL() << "a parameter without its reduction passes";
   } catch (const InternalError& error) {
     EXPECT_STREQ(error.what(),
-                 "internal error in AutoSP, please report it: placement check: %y = torch._C._nn.linear at model.py:3 in "
+                 "internal error in AutoSP, please report it: placement check: %y = "
+                 "torch._C._nn.linear at model.py:3 in "
                  "forward: y = self.up(x): reads %w, which is R, not V");
   }
 }

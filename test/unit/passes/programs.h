@@ -5,7 +5,8 @@
 
 namespace autosp::programs {
 
-// A transformer layer with embedding, head and a loss over s-1 rows; the embedding is tied to the head.
+// A transformer layer with embedding, head and a loss over s-1 rows; the embedding is tied to the
+// head.
 inline constexpr const char* kLayer = R"(symbols s=16
 %ids: i64[2, s] = input user "ids"
 %emb: f32[32, 8] = input parameter "emb" grad
@@ -46,7 +47,8 @@ inline constexpr const char* kLayer = R"(symbols s=16
 return (%loss, %logits, %flat)
 )";
 
-// Grouped heads: keys and values are repeated for two query heads each. The mean is over all tokens.
+// Grouped heads: keys and values are repeated for two query heads each. The mean is over all
+// tokens.
 inline constexpr const char* kGrouped = R"(symbols s=16
 %x: f32[2, s, 16] = input user "x" grad
 %wq: f32[16, 16] = input parameter "wq" grad

@@ -14,14 +14,17 @@ struct Found {
   Axes axes;
   std::vector<AttentionRegion> regions;
 
-  explicit Found(const std::string& text) : graph(parse_graph(text)), axes(graph, {}), regions(find_attention(axes)) {}
+  explicit Found(const std::string& text)
+      : graph(parse_graph(text)), axes(graph, {}), regions(find_attention(axes)) {}
 
   std::string names(const std::vector<NodeId>& nodes) const {
     std::string out;
     for (NodeId node : nodes) out += (out.empty() ? "" : " ") + graph.node(node).name;
     return out;
   }
-  std::string head(size_t region) const { return axes.factors().size(regions.at(region).head).to_string(); }
+  std::string head(size_t region) const {
+    return axes.factors().size(regions.at(region).head).to_string();
+  }
 };
 
 TEST(Regions, AFusedOperatorIsARegion) {
@@ -120,7 +123,8 @@ return (%soft,)
 }
 
 TEST(Regions, WidthsAreNoHeads) {
-  // Queries, keys and values are one tensor, so that the widths of scores and results are one axis: not a choice.
+  // Queries, keys and values are one tensor, so that the widths of scores and results are one axis:
+  // not a choice.
   Found found(R"(
 %x: f32[3, 16, 8] = input user "x" grad
 %a: f32[3, 16, 8] = torch._C._nn.scaled_dot_product_attention(%x, %x, %x)

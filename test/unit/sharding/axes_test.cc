@@ -17,14 +17,16 @@ NodeId named(const Graph& graph, std::string_view name) {
   throw std::runtime_error("no value %" + std::string(name));
 }
 
-// "2 s* 8": the leaves of each dimension, a star behind token axes, "." between leaves of one dimension.
+// "2 s* 8": the leaves of each dimension, a star behind token axes, "." between leaves of one
+// dimension.
 std::string axes_of(const Axes& axes, std::string_view name) {
   std::string out;
   for (const FactorList& dim : axes.value_leaves(named(axes.graph(), name), 0)) {
     if (!out.empty()) out += ' ';
     if (dim.empty()) out += '1';
     for (size_t i = 0; i < dim.size(); ++i) {
-      out += (i == 0 ? "" : ".") + axes.factors().size(dim[i]).to_string() + (axes.is_token(dim[i]) ? "*" : "");
+      out += (i == 0 ? "" : ".") + axes.factors().size(dim[i]).to_string() +
+             (axes.is_token(dim[i]) ? "*" : "");
     }
   }
   return out;
@@ -97,7 +99,8 @@ TEST(Axes, TokensBesideTheBatchInOneDimension) {
 return (%a,)
 )");
   EXPECT_EQ(merged.of("x"), "3.s* 4.2");
-  EXPECT_EQ(merged.axes.token_occurrences(named(merged.graph, "x"), 0), (std::vector<Occurrence>{{0, 1}}));
+  EXPECT_EQ(merged.axes.token_occurrences(named(merged.graph, "x"), 0),
+            (std::vector<Occurrence>{{0, 1}}));
 }
 
 TEST(Axes, NamedDimensions) {
@@ -116,7 +119,9 @@ return (%y,)
 
 TEST(Axes, ActivationsDependOnTokensAndWeights) {
   const Analysed layer(programs::kLayer);
-  const auto activation = [&](std::string_view name) { return layer.axes.facts(named(layer.graph, name)).activation(); };
+  const auto activation = [&](std::string_view name) {
+    return layer.axes.facts(named(layer.graph, name)).activation();
+  };
   EXPECT_TRUE(activation("x"));
   EXPECT_TRUE(activation("a"));
   EXPECT_TRUE(activation("logits"));
@@ -142,7 +147,9 @@ TEST(Axes, GradientsFlowFromParametersUnlessTheyAreStopped) {
 %u: f32[2, 16, 8] = mylib.unknown(%y)
 return (%z, %n, %mask, %stop, %c, %u)
 )");
-  const auto flows = [&](std::string_view name) { return graph.axes.facts(named(graph.graph, name)).differentiable; };
+  const auto flows = [&](std::string_view name) {
+    return graph.axes.facts(named(graph.graph, name)).differentiable;
+  };
   EXPECT_FALSE(flows("x"));
   EXPECT_TRUE(flows("w"));
   EXPECT_TRUE(flows("y"));

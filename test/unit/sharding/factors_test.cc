@@ -91,18 +91,21 @@ TEST(Factors, TheOrderOfJoinsDoesNotMatter) {
   using Join = std::pair<FactorList, FactorList>;
   const auto build = [&](const std::vector<int>& order) {
     FactorTable table;
-    const FactorId rows = table.add(3 * s);       // 0: merged batch and tokens
-    const FactorId batch = table.add(3);          // 1
-    const FactorId tokens = table.add(s);         // 2
-    const FactorId width = table.add(32);         // 3
-    const FactorId heads = table.add(8);          // 4
-    const FactorId size = table.add(4);           // 5
-    const FactorId groups = table.add(2);         // 6: key heads
-    const FactorId repeats = table.add(4);        // 7: queries of each
-    const FactorId keys = table.add(s);           // 8
+    const FactorId rows = table.add(3 * s);         // 0: merged batch and tokens
+    const FactorId batch = table.add(3);            // 1
+    const FactorId tokens = table.add(s);           // 2
+    const FactorId width = table.add(32);           // 3
+    const FactorId heads = table.add(8);            // 4
+    const FactorId size = table.add(4);             // 5
+    const FactorId groups = table.add(2);           // 6: key heads
+    const FactorId repeats = table.add(4);          // 7: queries of each
+    const FactorId keys = table.add(s);             // 8
     const FactorId merged = table.add(3 * s * 32);  // 9
-    const std::vector<Join> joins = {{{rows}, {batch, tokens}}, {{width}, {heads, size}}, {{heads}, {groups, repeats}},
-                                     {{tokens}, {keys}},        {{merged}, {rows, width}}};
+    const std::vector<Join> joins = {{{rows}, {batch, tokens}},
+                                     {{width}, {heads, size}},
+                                     {{heads}, {groups, repeats}},
+                                     {{tokens}, {keys}},
+                                     {{merged}, {rows, width}}};
     for (int index : order) EXPECT_TRUE(table.join(joins[index].first, joins[index].second));
     std::vector<FactorList> out;
     for (FactorId factor = 0; factor < 10; ++factor) out.push_back(table.leaves(factor));

@@ -16,7 +16,8 @@ struct Placed {
   std::vector<AttentionRegion> regions;
   std::optional<Placements> placements;
 
-  explicit Placed(const std::string& text, int ranks = 2) : graph(parse_graph(text)), axes(graph, {}), regions(find_attention(axes)) {
+  explicit Placed(const std::string& text, int ranks = 2)
+      : graph(parse_graph(text)), axes(graph, {}), regions(find_attention(axes)) {
     choose_heads(axes, ranks, regions);
     placements.emplace(axes, ranks, regions);
   }
@@ -27,10 +28,14 @@ struct Placed {
       if (node.name != name) continue;
       const Placement placement = placements->produced(node.id, 0);
       switch (placement.kind) {
-        case Placement::Kind::kReplicated: return "R";
-        case Placement::Kind::kVarying: return "V";
-        case Placement::Kind::kPartial: return "P";
-        case Placement::Kind::kSharded: return "S" + std::to_string(placement.where.dim);
+        case Placement::Kind::kReplicated:
+          return "R";
+        case Placement::Kind::kVarying:
+          return "V";
+        case Placement::Kind::kPartial:
+          return "P";
+        case Placement::Kind::kSharded:
+          return "S" + std::to_string(placement.where.dim);
       }
     }
     throw std::runtime_error("no value %" + std::string(name));
@@ -39,7 +44,8 @@ struct Placed {
 
 TEST(Placement, ALayerIsCutByTokensAndItsAttentionByHeads) {
   const Placed layer(programs::kLayer);
-  for (const char* name : {"x", "h", "n", "q0", "y", "logits", "cut"}) EXPECT_EQ(layer.of(name), "S1") << name;
+  for (const char* name : {"x", "h", "n", "q0", "y", "logits", "cut"})
+    EXPECT_EQ(layer.of(name), "S1") << name;
   EXPECT_EQ(layer.of("q"), "S2") << "by tokens";
   EXPECT_EQ(layer.of("a"), "S1") << "by heads";
   EXPECT_EQ(layer.of("ce"), "P");
@@ -114,7 +120,8 @@ return (%y,)
 
 // Plans are compared between ranks by their text.
 TEST(Placement, TwoRunsGiveOneText) {
-  for (const char* text : {programs::kLayer, programs::kGrouped, programs::kEager, programs::kTwoLengths}) {
+  for (const char* text :
+       {programs::kLayer, programs::kGrouped, programs::kEager, programs::kTwoLengths}) {
     Options options;
     options.ranks = 2;
     const Plan first = plan(parse_graph(text), options);

@@ -1,0 +1,206 @@
+#include "passes/local_values.h"
+
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+Arg rank_symbol() { return Arg::size_of(Expr::symbol(kRankSymbol)); }
+Arg process_group() { return Arg::literal_of("group"); }
+
+}  // namespace
+
+const Type& element_type(const Type& type, int element) {
+  return type.kind == Type::Kind::kTuple ? type.elements[element] : type;
+}
+
+LocalValues::LocalValues(const Placements& placements, bool grad_sync, GraphBuilder& builder)
+    : placements_(placements),
+      axes_(placements.axes()),
+      old_(axes_.graph()),
+      grad_sync_(grad_sync),
+      builder_(builder),
+      layout_(axes_, placements.ranks()),
+      locals_(old_.nodes.size(), kNoNode),
+      placed_(old_.nodes.size()) {}
+
+void LocalValues::set(NodeId value, NodeId local, const Placement& placement) {
+  ensure(placement.kind != Placement::Kind::kPartial, "a partial sum is left as it is");
+  locals_[value] = local;
+  placed_[value] = placement;
+}
+
+NodeId LocalValues::reduce(NodeId partial, bool varying, const Node& near) {
+  const Type type = builder_.graph().node(partial).type;
+  return builder_.call(varying ? "autosp.p_to_v" : "autosp.p_to_r",
+                       {Arg::of(partial), process_group()}, type, &near);
+}
+
+NodeId LocalValues::mask_tail(NodeId local, NodeId value, int element, const Placement& placement,
+                              double fill, const Node& near) {
+  if (!placement.is_sharded()) return local;
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
+  if (layout_.is_exact(leaves[placement.where.dim][placement.where.position])) return local;
+  const Type& global = element_type(old_.node(value).type, element);
+  std::vector<int> dims;
+  const std::vector<Expr> part =
+      layout_.isolated(global.shape, leaves, placement, {placement.where}, &dims);
+  const std::vector<Expr> whole =
+      layout_.isolated(global.shape, leaves, Placement::replicated(), {placement.where}, &dims);
+  const NodeId masked =
+      builder_.call("autosp.mask_tail",
+                    {Arg::of(reshape(local, part, near)), Arg::integer_of(dims[0]),
+                     Arg::size_of(whole[dims[0]]), Arg::float_of(fill), rank_symbol()},
+                    Type::tensor(global.dtype, part), &near);
+  return reshape(masked, layout_.shape(global.shape, leaves, placement), near);
+}
+
+NodeId LocalValues::as(NodeId value, const Placement& want, const Node& near) {
+  const Placement have = placed_[value];
+  if (have == want || !old_.node(value).type.is_tensor()) return locals_[value];
+  if (const auto found = variants_.find(variant(value, want)); found != variants_.end())
+    return found->second;
+  const NodeId converted = convert(locals_[value], value, 0, have, want, near);
+  remember(value, want, converted);
+  return converted;
+}
+
+void LocalValues::remember(NodeId value, const Placement& placement, NodeId local) {
+  const Variant key = variant(value, placement);
+  variants_[key] = local;
+  if (!grad_enabled_ && axes_.facts(value).differentiable) detached_.push_back(key);
+}
+
+// No gradient flows through a conversion that was made while gradients were disabled: later readers
+// need their own.
+void LocalValues::follow_grad_mode(const Node& node) {
+  if (node.target != "torch._C._set_grad_enabled" || node.args.empty()) return;
+  grad_enabled_ = node.args[0].integer != 0;
+  if (!grad_enabled_) return;
+  for (const Variant& key : detached_) variants_.erase(key);
+  detached_.clear();
+}
+
+NodeId LocalValues::reshape(NodeId local, const std::vector<Expr>& shape, const Node& near) {
+  const Type& type = builder_.graph().node(local).type;
+  if (type.shape == shape) return local;
+  Type reshaped = Type::tensor(type.dtype, shape);
+  return builder_.call("torch.reshape", {Arg::of(local), Arg::sizes_of(shape)}, std::move(reshaped),
+                       &near);
+}
+
+NodeId LocalValues::convert(NodeId local, NodeId value, int element, const Placement& from,
+                            const Placement& to, const Node& near) {
+  using Kind = Placement::Kind;
+  const Type global = element_type(old_.node(value).type, element);
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
+  const bool differentiable = axes_.facts(value).differentiable;
+  if (from.kind == Kind::kReplicated && to.kind == Kind::kVarying) {
+    if (!differentiable) return local;
+    const bool reduce = grad_sync_ || old_.node(value).input != InputKind::kParameter ||
+                        old_.node(value).kind != NodeKind::kInput;
+    return builder_.call("autosp.r_to_v",
+                         {Arg::of(local), ranks(), process_group(), Arg::bool_of(reduce)}, global,
+                         &near);
+  }
+  if (from.kind == Kind::kVarying && to.kind == Kind::kReplicated) {
+    if (!differentiable) return local;
+    return builder_.call("autosp.v_to_r", {Arg::of(local), rank_symbol()}, global, &near);
+  }
+  if (from.is_sharded() && to.is_sharded())
+    return exchange_between(local, value, element, from, to, near);
+
+  const Placement& cut = from.is_sharded() ? from : to;
+  std::vector<int> dims;
+  const std::vector<Expr> before = layout_.isolated(global.shape, leaves, from, {cut.where}, &dims);
+  const std::vector<Expr> after = layout_.isolated(global.shape, leaves, to, {cut.where}, &dims);
+  const bool exact = layout_.is_exact(leaves[cut.where.dim][cut.where.position]);
+  NodeId out = reshape(local, before, near);
+  std::vector<Arg> args{Arg::of(out), Arg::integer_of(dims[0]), Arg::size_of(after[dims[0]]),
+                        Arg::bool_of(exact)};
+  std::string target;
+  if (to.is_sharded()) {
+    target = from.kind == Kind::kReplicated ? "autosp.r_to_s" : "autosp.v_to_s";
+    args.push_back(Arg::float_of(0.0));
+  } else {
+    target = to.kind == Kind::kReplicated ? "autosp.s_to_r" : "autosp.s_to_v";
+  }
+  for (Arg arg : {rank_symbol(), ranks(), process_group()}) args.push_back(std::move(arg));
+  out = builder_.call(std::move(target), std::move(args), Type::tensor(global.dtype, after), &near);
+  return reshape(out, layout_.shape(global.shape, leaves, to), near);
+}
+
+std::vector<Arg> LocalValues::exchange_arguments(const std::vector<Arg>& values,
+                                                 const std::vector<int>& split,
+                                                 const std::vector<Expr>& lengths,
+                                                 const std::vector<int>& concat,
+                                                 const std::vector<Expr>& sizes, bool exact) const {
+  const auto dims = [](const std::vector<int>& list) {
+    std::vector<Arg> items;
+    for (int dim : list) items.push_back(Arg::integer_of(dim));
+    return Arg::list_of(std::move(items));
+  };
+  return {
+      Arg::list_of(values), dims(split), Arg::sizes_of(lengths), dims(concat), Arg::sizes_of(sizes),
+      Arg::bool_of(exact),  ranks(),     process_group()};
+}
+
+NodeId LocalValues::exchange_between(NodeId local, NodeId value, int element, const Placement& from,
+                                     const Placement& to, const Node& near) {
+  const Type global = element_type(old_.node(value).type, element);
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
+  std::vector<int> dims;
+  const std::vector<Occurrence> places{from.where, to.where};
+  const std::vector<Expr> before = layout_.isolated(global.shape, leaves, from, places, &dims);
+  const std::vector<Expr> after = layout_.isolated(global.shape, leaves, to, places, &dims);
+  const bool exact = layout_.is_exact(leaves[from.where.dim][from.where.position]) &&
+                     layout_.is_exact(leaves[to.where.dim][to.where.position]);
+  const NodeId in = reshape(local, before, near);
+  const Type type = Type::tensor(global.dtype, after);
+  const NodeId list = builder_.call("autosp.all_to_all",
+                                    exchange_arguments({Arg::of(in)}, {dims[1]}, {after[dims[1]]},
+                                                       {dims[0]}, {after[dims[0]]}, exact),
+                                    Type::tuple({type}), &near);
+  const NodeId out =
+      builder_.call("_operator.getitem", {Arg::of(list), Arg::integer_of(0)}, type, &near);
+  return reshape(out, layout_.shape(global.shape, leaves, to), near);
+}
+
+void LocalValues::exchange(const std::vector<Exchanged>& inputs, const Node& near) {
+  std::vector<Arg> values;
+  std::vector<int> split, concat;
+  std::vector<Expr> lengths, sizes;
+  std::vector<Type> types;
+  bool exact = true;
+  for (const Exchanged& input : inputs) {
+    const Placement& from = placed_[input.value];
+    const Type& global = old_.node(input.value).type;
+    const std::vector<FactorList> leaves = axes_.value_leaves(input.value, 0);
+    const std::vector<Occurrence> places{from.where, input.to.where};
+    std::vector<int> dims;
+    const std::vector<Expr> before = layout_.isolated(global.shape, leaves, from, places, &dims);
+    const std::vector<Expr> after = layout_.isolated(global.shape, leaves, input.to, places, &dims);
+    values.push_back(Arg::of(reshape(locals_[input.value], before, near)));
+    split.push_back(dims[1]);
+    lengths.push_back(after[dims[1]]);
+    concat.push_back(dims[0]);
+    sizes.push_back(after[dims[0]]);
+    types.push_back(Type::tensor(global.dtype, after));
+    exact = exact && layout_.is_exact(leaves[from.where.dim][from.where.position]);
+  }
+  const NodeId list = builder_.call(
+      "autosp.all_to_all", exchange_arguments(values, split, lengths, concat, sizes, exact),
+      Type::tuple(types), &near);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Exchanged& input = inputs[i];
+    const NodeId item =
+        builder_.call("_operator.getitem",
+                      {Arg::of(list), Arg::integer_of(static_cast<int64_t>(i))}, types[i], &near);
+    const Type& global = old_.node(input.value).type;
+    const NodeId local = reshape(
+        item, layout_.shape(global.shape, axes_.value_leaves(input.value, 0), input.to), near);
+    remember(input.value, input.to, local);
+  }
+}
+
+}  // namespace autosp
