@@ -7,12 +7,12 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 
 #include "ir/text.h"
+#include "passes/report.h"
 #include "program.h"
 #include "source_line.h"
 
@@ -24,11 +24,12 @@ namespace {
 struct ProgramPlan {
   std::shared_ptr<Program> program;
   Plan plan;
+  int ranks;
 };
 
 ProgramPlan make_plan(std::shared_ptr<Program> program, Options options) {
   Plan made = plan(program->graph, options);
-  return {std::move(program), std::move(made)};
+  return {std::move(program), std::move(made), static_cast<int>(options.ranks)};
 }
 
 // For every output the dimension that it is sharded along, or None.
@@ -48,36 +49,49 @@ std::vector<nb::object> divisible(const ProgramPlan& self) {
   return result;
 }
 
-using Row = std::tuple<std::string, std::string, int64_t, int64_t, std::string>;
-
-std::vector<Row> rows(const std::vector<ReportRow>& table) {
-  std::vector<Row> result;
-  for (const ReportRow& row : table)
-    result.emplace_back(row.what, row.value, row.bytes, row.count, row.source);
-  return result;
+void bind_report(nb::module_& module) {
+  nb::class_<ReportRow>(module, "ReportRow", "One line of a table, for all that is equal to it.")
+      .def_ro("what", &ReportRow::what)
+      .def_ro("value", &ReportRow::value, "Its type on a rank; 4096/2 is one of two equal parts.")
+      .def_ro("bytes", &ReportRow::bytes,
+              "Held by one rank; of an exchange, sent by one rank in the forward pass.")
+      .def_ro("backward_bytes", &ReportRow::backward_bytes,
+              "Of an exchange, sent by one rank in the backward pass.")
+      .def_ro("count", &ReportRow::count, "How many equal ones there are; bytes are those of one.")
+      .def_ro("source", &ReportRow::source, "The model's line.");
+  nb::class_<ReportOperator>(module, "ReportOperator", "One operator of the program of a rank.")
+      .def_ro("name", &ReportOperator::name, "Of the value; of an input what the user calls it.")
+      .def_ro("target", &ReportOperator::target)
+      .def_ro("operands", &ReportOperator::operands, "Names of the values that it reads.")
+      .def_ro("value", &ReportOperator::value, "Its type on a rank.")
+      .def_ro("source", &ReportOperator::source, "The model's line.");
+  nb::class_<Report>(module, "Report",
+                     "What the compiler did to a program; `str()` is a table for people.")
+      .def_ro("ranks", &Report::ranks)
+      .def_ro("exchanges", &Report::exchanges)
+      .def_ro("replicated", &Report::replicated)
+      .def_ro("outputs", &Report::outputs)
+      .def_ro("operators", &Report::operators, "The program of one rank, in order.")
+      .def("__str__", &Report::text)
+      .def("__repr__", &Report::text);
 }
 
 }  // namespace
 
 void bind_pipeline(nb::module_& module) {
-  nb::class_<Report>(module, "Report",
-                     R"(What the compiler did to a program; `str()` is a table for people.
-
-Each row is a tuple (what, value, bytes, count, source): what it is, the value's name and type on a rank, bytes sent or held by
-one rank, how many equal rows it stands for, and the model's line that it comes from.)")
-      .def_ro("ranks", &Report::ranks)
-      .def_prop_ro("exchanges", [](const Report& self) { return rows(self.exchanges); })
-      .def_prop_ro("replicated", [](const Report& self) { return rows(self.replicated); })
-      .def_prop_ro("outputs", [](const Report& self) { return rows(self.outputs); })
-      .def_ro("step_ns", &Report::step_ns, "Nanoseconds of every step of the engine, in order.")
-      .def("__str__", &Report::text)
-      .def("__repr__", &Report::text);
+  bind_report(module);
 
   nb::class_<ProgramPlan>(module, "Plan",
                           "What every rank of a group will run in place of a program.")
       .def_prop_ro("hash", [](const ProgramPlan& self) { return self.plan.hash; })
       .def_prop_ro("text", [](const ProgramPlan& self) { return print(self.plan.graph); })
-      .def_prop_ro("report", [](const ProgramPlan& self) { return self.plan.report; })
+      .def_prop_ro("report",
+                   [](const ProgramPlan& self) {
+                     return describe(self.plan.graph, self.plan.outputs, self.ranks);
+                   })
+      .def_prop_ro(
+          "step_ns", [](const ProgramPlan& self) { return self.plan.step_ns; },
+          "Nanoseconds of every step of the engine, in order.")
       .def_prop_ro("sharded_dims", &sharded_dims,
                    "For every output the dimension that it is sharded along, or None.")
       .def_prop_ro("divisible", &divisible,

@@ -144,7 +144,7 @@ Plan plan(const Graph& imported, const Options& options) {
     const auto start = std::chrono::steady_clock::now();
     run_step(step, state);
     const auto took = std::chrono::steady_clock::now() - start;
-    out.report.step_ns.emplace_back(step.name, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+    out.step_ns.emplace_back(step.name, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
   }
   out.graph = std::move(state.graph);
   out.outputs = std::move(state.outputs);
@@ -152,7 +152,6 @@ Plan plan(const Graph& imported, const Options& options) {
   std::string text = print(out.graph);
   for (const OutputInfo& info : out.outputs) text += info.sharded ? " S" + std::to_string(info.dim) : " R";
   out.hash = hash_text(text);
-  describe(out.graph, out.outputs, static_cast<int>(options.ranks), out.report);
   return out;
 }
 

@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
 #include "passes/elaborate.h"
-#include "passes/report.h"
 
 namespace autosp {
 
@@ -28,7 +28,7 @@ struct Plan {
   std::vector<OutputInfo> outputs;  // one entry for each of Graph::outputs
   std::vector<Expr> divisible;      // each must be 0 modulo `ranks`
   std::string hash;                 // of the plan's text, the same on every rank; 16 hexadecimal digits
-  Report report;
+  std::vector<std::pair<std::string, int64_t>> step_ns;  // time of every step, in order
 };
 
 // Throws Unsupported for programs and options that are not supported, InternalError where the engine is wrong.

@@ -3,31 +3,103 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
+#include <string_view>
 
-#include "ir/text.h"
+#include "ops/op.h"
 
 namespace autosp {
 namespace {
 
-// Values held whole on every rank are listed from this size on.
 constexpr int64_t kListedBytes = int64_t{1} << 20;
+constexpr size_t kSourceWidth = 80;
 
-std::string type_text(const Type& type) {
-  if (type.kind == Type::Kind::kTuple) {
-    std::string out;
-    for (const Type& element : type.elements) out += (out.empty() ? "" : " + ") + type_text(element);
-    return out;
+enum class Traffic : uint8_t { kNone, kGather, kScatter, kReduce, kExchange };
+
+// What a conversion sends, and what its adjoint sends in the backward.
+struct Conversion {
+  std::string_view target;
+  Traffic forward;
+  Traffic backward;
+};
+constexpr Conversion kConversions[] = {
+    {"autosp.all_to_all", Traffic::kExchange, Traffic::kExchange},
+    {"autosp.s_to_r", Traffic::kGather, Traffic::kNone},
+    {"autosp.s_to_v", Traffic::kGather, Traffic::kScatter},
+    {"autosp.p_to_s", Traffic::kScatter, Traffic::kGather},
+    {"autosp.p_to_r", Traffic::kReduce, Traffic::kNone},
+    {"autosp.p_to_v", Traffic::kReduce, Traffic::kReduce},
+    {"autosp.r_to_v", Traffic::kNone, Traffic::kReduce},
+    {"autosp.r_to_s", Traffic::kNone, Traffic::kGather},
+};
+
+const Conversion* find_conversion(const Node& node) {
+  const auto* found = std::find_if(std::begin(kConversions), std::end(kConversions),
+                                   [&](const Conversion& c) { return node.target == c.target; });
+  return found == std::end(kConversions) ? nullptr : found;
+}
+
+// Bytes that one of `ranks` sends; `bytes` is the whole value, of an exchange the rank's part.
+int64_t sent(Traffic traffic, int64_t bytes, int ranks) {
+  const int64_t to_others = bytes - bytes / ranks;
+  switch (traffic) {
+    case Traffic::kNone:
+      return 0;
+    case Traffic::kReduce:
+      return 2 * to_others;
+    case Traffic::kGather:
+      return bytes / ranks * (ranks - 1);
+    case Traffic::kScatter:
+    case Traffic::kExchange:
+      return to_others;
   }
-  std::string out(dtype_name(type.dtype));
-  out += '[';
-  for (size_t i = 0; i < type.shape.size(); ++i) out += (i > 0 ? ", " : "") + type.shape[i].to_string();
-  return out + ']';
+  return 0;
+}
+
+std::string_view collective(Traffic traffic) {
+  switch (traffic) {
+    case Traffic::kNone:
+      return "none";
+    case Traffic::kGather:
+      return "all_gather";
+    case Traffic::kScatter:
+      return "reduce_scatter";
+    case Traffic::kReduce:
+      return "all_reduce";
+    case Traffic::kExchange:
+      return "all_to_all";
+  }
+  return "none";
+}
+
+bool is_floating_value(const Type& type) {
+  if (type.is_tensor()) return is_floating(type.dtype);
+  return std::any_of(type.elements.begin(), type.elements.end(), is_floating_value);
+}
+
+bool is_view(const Node& node) {
+  const OpDef* op = find_op(node.target);
+  return op != nullptr && op->aliases;
+}
+
+std::string_view input_name(InputKind kind) {
+  switch (kind) {
+    case InputKind::kUser:
+      return "input";
+    case InputKind::kParameter:
+      return "parameter";
+    case InputKind::kBuffer:
+      return "buffer";
+    case InputKind::kConstant:
+      return "constant";
+  }
+  return "input";
 }
 
 void add(std::vector<ReportRow>& rows, ReportRow row) {
-  // One row for what every layer does alike.
   const auto same = std::find_if(rows.begin(), rows.end(), [&](const ReportRow& other) {
-    return other.what == row.what && other.value == row.value && other.source == row.source && other.bytes == row.bytes;
+    return other.bytes == row.bytes && other.backward_bytes == row.backward_bytes &&
+           other.what == row.what && other.value == row.value && other.source == row.source;
   });
   if (same != rows.end()) {
     ++same->count;
@@ -36,28 +108,223 @@ void add(std::vector<ReportRow>& rows, ReportRow row) {
   }
 }
 
-bool is_local(const Graph& graph, const Type& type) {
-  for (const Type& element : type.elements) {
-    if (is_local(graph, element)) return true;
+class Describer {
+ public:
+  Describer(const Graph& graph, int ranks) : graph_(graph), ranks_(ranks) {
+    for (const auto& [name, length] : graph.definitions) {
+      parts_.emplace(name, length);
+      wholes_.emplace(name, whole_length(length));
+    }
+    follow_gradients();
   }
-  for (const Expr& size : type.shape) {
-    for (const std::string& symbol : size.symbols()) {
-      for (const auto& [name, length] : graph.definitions) {
-        if (name == symbol) return true;
+
+  Report run(const std::vector<OutputInfo>& outputs) {
+    report_.ranks = ranks_;
+    for (const Node& node : graph_.nodes) {
+      add_operator(node);
+      if (const Conversion* conversion = find_conversion(node)) add_exchange(node, *conversion);
+      if (ranks_ > 1) add_replicated(node);
+    }
+    if (summed_.count > 0) {
+      summed_.value = std::to_string(summed_.count) + " parameters";
+      summed_.count = 1;
+      report_.exchanges.push_back(std::move(summed_));
+    }
+    if (parameters_.bytes >= kListedBytes) {
+      parameters_.value = std::to_string(parameters_.count) + " tensors";
+      parameters_.count = 1;
+      report_.replicated.insert(report_.replicated.begin(), std::move(parameters_));
+    }
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      if (graph_.outputs[i].is_value())
+        add_output(graph_.node(graph_.outputs[i].value), outputs[i]);
+    }
+    return std::move(report_);
+  }
+
+ private:
+  // The length that a rank's length is a part of.
+  Expr whole_length(const Expr& part) const {
+    const std::vector<Expr::Term> terms = part.terms();
+    if (terms.size() == 1 && terms[0].coefficient == 1 && terms[0].factors.size() == 1) {
+      const Expr::Atom& atom = *terms[0].factors[0].atom;
+      if (atom.kind == Expr::AtomKind::kFloorDiv && atom.arguments[1] == Expr(ranks_)) {
+        return atom.arguments[0];
       }
     }
+    return part * Expr(ranks_);
   }
-  return false;
-}
 
-// Bytes one rank sends in a collective whose result (or operand) has `bytes` bytes.
-int64_t sent_bytes(std::string_view name, int64_t in, int64_t out, int ranks) {
-  if (name == "all_to_all") return in - in / ranks;
-  if (name == "s_to_r" || name == "s_to_v") return (out / ranks) * (ranks - 1);
-  if (name == "p_to_s") return in - in / ranks;
-  if (name == "p_to_r" || name == "p_to_v") return 2 * (in - in / ranks);
-  return 0;
-}
+  bool is_cut(const Expr& size) const {
+    const std::vector<std::string> symbols = size.symbols();
+    return std::any_of(symbols.begin(), symbols.end(),
+                       [this](const std::string& symbol) { return parts_.contains(symbol); });
+  }
+
+  bool is_cut(const Type& type) const {
+    return std::any_of(type.shape.begin(), type.shape.end(),
+                       [this](const Expr& size) { return is_cut(size); }) ||
+           std::any_of(type.elements.begin(), type.elements.end(),
+                       [this](const Type& element) { return is_cut(element); });
+  }
+
+  std::string text(const Type& type) const {
+    std::string out;
+    if (type.kind == Type::Kind::kTuple) {
+      for (size_t i = 0; i < type.elements.size();) {
+        const std::string element = text(type.elements[i]);
+        const size_t first = i;
+        while (i < type.elements.size() && text(type.elements[i]) == element) ++i;
+        out += (first > 0 ? " + " : "") + (i - first > 1 ? std::to_string(i - first) + " x " : "") +
+               element;
+      }
+      return out;
+    }
+    if (!type.is_tensor()) return out;
+    out = std::string(dtype_name(type.dtype)) + '[';
+    for (size_t i = 0; i < type.shape.size(); ++i) {
+      const Expr& size = type.shape[i];
+      out += i > 0 ? ", " : "";
+      out += size.substitute(wholes_).to_string();
+      if (is_cut(size)) out += '/' + std::to_string(ranks_);
+    }
+    return out + ']';
+  }
+
+  // Which values a gradient flows through when one comes back for every output.
+  void follow_gradients() {
+    gradient_.resize(graph_.nodes.size());
+    bool enabled = true;
+    for (const Node& node : graph_.nodes) {
+      if (node.kind == NodeKind::kInput) {
+        gradient_[node.id] = node.requires_grad;
+        continue;
+      }
+      if (node.target == "torch._C._set_grad_enabled") enabled = node.args.at(0).integer != 0;
+      const OpDef* op = find_op(node.target);
+      const bool flows =
+          enabled && (op == nullptr || op->differentiable) && is_floating_value(node.type);
+      for_each_operand(node, [&](NodeId operand) {
+        if (flows && gradient_[operand]) gradient_[node.id] = true;
+      });
+    }
+    std::vector<bool> reached(graph_.nodes.size());
+    for (const Arg& output : graph_.outputs) {
+      for_each_value(output, [&](NodeId value) { reached[value] = true; });
+    }
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      gradient_[id] = gradient_[id] && reached[id];
+      if (!gradient_[id]) continue;
+      for_each_operand(graph_.node(id), [&](NodeId operand) { reached[operand] = true; });
+    }
+  }
+
+  void add_operator(const Node& node) {
+    ReportOperator row{node.name, node.target, {}, text(node.type), node.source};
+    if (node.kind == NodeKind::kInput) {
+      row.name = node.target;
+      row.target = input_name(node.input);
+    }
+    for_each_operand(node, [&](NodeId operand) {
+      const Node& value = graph_.node(operand);
+      row.operands.push_back(value.kind == NodeKind::kInput ? value.target : value.name);
+    });
+    report_.operators.push_back(std::move(row));
+  }
+
+  void add_exchange(const Node& node, const Conversion& conversion) {
+    int64_t in = 0;
+    int64_t differentiated = 0;
+    for_each_value(node.args.at(0), [&](NodeId operand) {
+      const int64_t bytes = graph_.bytes(graph_.node(operand).type);
+      in += bytes;
+      if (gradient_[operand]) differentiated += bytes;
+    });
+    const bool exchanges = conversion.forward == Traffic::kExchange;
+    const int64_t whole = exchanges ? in : std::max(in, graph_.bytes(node.type));
+    const bool forward = conversion.forward != Traffic::kNone;
+    ReportRow row{std::string(collective(forward ? conversion.forward : conversion.backward)),
+                  text(node.type),
+                  0,
+                  0,
+                  1,
+                  node.source};
+    row.bytes = sent(conversion.forward, whole, ranks_);
+    if (gradient_[node.id] && !leaves_gradients(node)) {
+      row.backward_bytes = sent(conversion.backward, exchanges ? differentiated : whole, ranks_);
+    }
+    if (row.bytes + row.backward_bytes == 0) return;
+    if (row.bytes == 0 && is_parameter(node.args[0].value)) {
+      summed_.backward_bytes += row.backward_bytes;
+      ++summed_.count;
+      return;
+    }
+    if (exchanges) row.source = reader_source(node.id);
+    add(report_.exchanges, std::move(row));
+  }
+
+  // Whether someone else sums the gradient over the ranks.
+  static bool leaves_gradients(const Node& node) {
+    return node.target == "autosp.r_to_v" && node.args.size() > 3 && node.args[3].integer == 0;
+  }
+
+  bool is_parameter(NodeId value) const {
+    const Node& node = graph_.node(value);
+    return node.kind == NodeKind::kInput && node.input == InputKind::kParameter;
+  }
+
+  // The line that needs what an exchange brings: that of its first reader that computes.
+  std::string reader_source(NodeId exchange) {
+    std::vector<bool> carries(graph_.nodes.size() - static_cast<size_t>(exchange));
+    carries[0] = true;
+    for (NodeId id = exchange + 1; id < graph_.size(); ++id) {
+      const Node& node = graph_.node(id);
+      bool reads = false;
+      for_each_operand(node, [&](NodeId operand) {
+        reads |= operand >= exchange && carries[static_cast<size_t>(operand - exchange)];
+      });
+      if (!reads) continue;
+      if (!is_view(node) && node.target != "_operator.getitem") return node.source;
+      carries[static_cast<size_t>(id - exchange)] = true;
+    }
+    return graph_.node(exchange).source;
+  }
+
+  void add_replicated(const Node& node) {
+    const int64_t bytes = graph_.bytes(node.type);
+    if (is_parameter(node.id)) {
+      parameters_.bytes += bytes;
+      ++parameters_.count;
+      return;
+    }
+    if (bytes < kListedBytes || is_cut(node.type)) return;
+    ReportRow row{node.target, text(node.type), bytes, 0, 1, node.source};
+    if (node.kind == NodeKind::kInput) {
+      row.what = input_name(node.input);
+      row.source = node.target;
+    } else if (is_view(node) || node.target == "autosp.r_to_v" || node.target == "autosp.v_to_r") {
+      return;  // no memory of its own
+    } else if (node.target == "autosp.s_to_r" || node.target == "autosp.s_to_v") {
+      row.what = "gathered";
+    }
+    add(report_.replicated, std::move(row));
+  }
+
+  void add_output(const Node& node, const OutputInfo& info) {
+    const std::string what =
+        info.sharded ? "cut along dim " + std::to_string(info.dim) : "the same on every rank";
+    report_.outputs.push_back({what, text(node.type), graph_.bytes(node.type), 0, 1, node.source});
+  }
+
+  const Graph& graph_;
+  const int ranks_;
+  Report report_;
+  std::map<std::string, Expr> parts_;   // symbol of a rank's length -> that length
+  std::map<std::string, Expr> wholes_;  // and the length that it is a part of
+  std::vector<bool> gradient_;
+  ReportRow summed_{"all_reduce", "", 0, 0, 0, "gradients"};
+  ReportRow parameters_{"parameters", "", 0, 0, 0, ""};
+};
 
 std::string bytes_text(int64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -72,66 +339,78 @@ std::string bytes_text(int64_t bytes) {
   return text;
 }
 
-void append_table(std::string& out, const std::string& title, const std::vector<ReportRow>& rows) {
-  out += title + '\n';
-  if (rows.empty()) {
-    out += "  none\n";
-    return;
+using Cells = std::vector<std::string>;
+
+// Columns as wide as their widest cell; those of figures are aligned on the right.
+std::string table(const std::string& title, const std::vector<Cells>& rows, const Cells& columns,
+                  size_t figures) {
+  std::string out = title + '\n';
+  if (rows.empty()) return out + "  none\n";
+  std::vector<size_t> width;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    width.push_back(columns[i].size());
+    for (const Cells& row : rows) width[i] = std::max(width[i], row[i].size());
   }
-  size_t what = 0;
-  size_t value = 0;
-  for (const ReportRow& row : rows) {
-    what = std::max(what, row.what.size());
-    value = std::max(value, row.value.size());
-  }
-  int64_t total = 0;
-  for (const ReportRow& row : rows) {
-    total += row.bytes * row.count;
-    std::string line = "  " + row.what + std::string(what - row.what.size() + 2, ' ') + row.value +
-                       std::string(value - row.value.size() + 2, ' ');
-    const std::string bytes = bytes_text(row.bytes);
-    line += std::string(bytes.size() < 10 ? 10 - bytes.size() : 0, ' ') + bytes;
-    const std::string times = "x" + std::to_string(row.count);
-    line += "  " + times + std::string(times.size() < 5 ? 5 - times.size() : 0, ' ') + row.source;
-    out += line + '\n';
-  }
-  out += "  total " + bytes_text(total) + '\n';
+  const auto line = [&](const Cells& row) {
+    std::string text;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(width[i] - row[i].size(), ' ');
+      text += "  " + (i < figures ? padding + row[i] : row[i] + padding);
+    }
+    return text.substr(0, text.find_last_not_of(' ') + 1) + '\n';
+  };
+  const bool headed = std::any_of(columns.begin(), columns.end(),
+                                  [](const std::string& column) { return !column.empty(); });
+  if (headed) out += line(columns);
+  for (const Cells& row : rows) out += line(row);
+  return out;
+}
+
+std::string shortened(const std::string& source) {
+  if (source.size() <= kSourceWidth) return source;
+  size_t end = kSourceWidth;
+  while (end > 0 && (static_cast<unsigned char>(source[end]) & 0xC0U) == 0x80U) --end;
+  return source.substr(0, end) + " ...";
 }
 
 }  // namespace
 
-void describe(const Graph& graph, const std::vector<OutputInfo>& outputs, int ranks, Report& report) {
-  report.ranks = ranks;
-  for (const Node& node : graph.nodes) {
-    if (node.kind == NodeKind::kInput) continue;
-    constexpr std::string_view kPrefix = "autosp.";
-    if (node.target.starts_with(kPrefix)) {
-      const std::string name = node.target.substr(kPrefix.size());
-      int64_t in = 0;
-      for_each_value(node.args.at(0), [&](NodeId operand) { in += graph.bytes(graph.node(operand).type); });
-      const int64_t sent = sent_bytes(name, in, graph.bytes(node.type), ranks);
-      if (sent > 0) add(report.exchanges, {name, type_text(node.type), sent, 1, node.source});
-    }
-    const int64_t bytes = graph.bytes(node.type);
-    if (ranks > 1 && node.type.is_tensor() && bytes >= kListedBytes && !is_local(graph, node.type)) {
-      add(report.replicated, {node.target, type_text(node.type), bytes, 1, node.source});
-    }
-  }
-  for (size_t i = 0; i < graph.outputs.size(); ++i) {
-    if (!graph.outputs[i].is_value()) continue;
-    const Node& node = graph.node(graph.outputs[i].value);
-    const bool sharded = i < outputs.size() && outputs[i].sharded;
-    const std::string placement = sharded ? "sharded along dim " + std::to_string(outputs[i].dim) : "the same on every rank";
-    report.outputs.push_back({placement, type_text(node.type), graph.bytes(node.type), 1, node.source});
-  }
+Report describe(const Graph& graph, const std::vector<OutputInfo>& outputs, int ranks) {
+  return Describer(graph, ranks).run(outputs);
 }
 
 std::string Report::text() const {
-  std::string out = "Program of one rank of " + std::to_string(ranks) + "\n";
-  append_table(out, "Exchanges of the forward pass (bytes one rank sends)", exchanges);
-  append_table(out, "Values of 1 MiB and more held whole on every rank", replicated);
-  append_table(out, "Outputs (bytes one rank holds)", outputs);
-  return out;
+  std::string out = "The program of one rank of " + std::to_string(ranks) +
+                    "; 4096/2 is one of 2 equal parts of 4096\n\n";
+  std::vector<Cells> cells;
+  int64_t forward = 0;
+  int64_t backward = 0;
+  for (const ReportRow& row : exchanges) {
+    forward += row.count * row.bytes;
+    backward += row.count * row.backward_bytes;
+    cells.push_back({std::to_string(row.count) + " x", bytes_text(row.bytes),
+                     bytes_text(row.backward_bytes), row.what, row.value, shortened(row.source)});
+  }
+  if (!cells.empty())
+    cells.push_back({"total", bytes_text(forward), bytes_text(backward), "", "", ""});
+  out += table("Exchanges: bytes that one rank sends in a step", cells,
+               {"", "forward", "backward", "", "", ""}, 3);
+
+  cells.clear();
+  int64_t held = 0;
+  for (const ReportRow& row : replicated) {
+    held += row.count * row.bytes;
+    cells.push_back({std::to_string(row.count) + " x", bytes_text(row.bytes), row.what, row.value,
+                     shortened(row.source)});
+  }
+  if (!cells.empty()) cells.push_back({"total", bytes_text(held), "", "", ""});
+  out += '\n' + table("Held whole on every rank, from 1 MiB on", cells, {"", "", "", "", ""}, 2);
+
+  cells.clear();
+  for (const ReportRow& row : outputs) {
+    cells.push_back({bytes_text(row.bytes), row.what, row.value, shortened(row.source)});
+  }
+  return out + '\n' + table("Outputs: bytes that one rank holds", cells, {"", "", "", ""}, 1);
 }
 
 }  // namespace autosp

@@ -1,9 +1,8 @@
-// What the compiler did, as a table for people: exchanges, gathered and replicated values, outputs.
+// What the compiler did, as a table for people: exchanges, values held whole, outputs.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -11,25 +10,37 @@
 
 namespace autosp {
 
+// Types in a report are a rank's, with cut dimensions as "4096/2": one of two equal parts.
 struct ReportRow {
-  std::string what;    // "all_to_all", "s_to_v", "replicated", "output", …
-  std::string value;   // the value's name and local type
-  int64_t bytes = 0;   // sent by one rank in the forward pass, or held by it
-  int64_t count = 1;   // equal rows are merged (one a layer)
-  std::string source;  // the model's line
+  std::string what;            // "all_to_all", "all_gather", "parameters", …
+  std::string value;           // "2 x f32[1, 4096/2, 64]"
+  int64_t bytes = 0;           // held by one rank; of an exchange: sent by one rank in the forward
+  int64_t backward_bytes = 0;  // of an exchange: sent by one rank in the backward
+  int64_t count = 1;           // equal rows are merged (one a layer); bytes are those of one
+  std::string source;          // the model's line
+};
+
+struct ReportOperator {
+  std::string name;                   // of the value; of an input what the user calls it
+  std::string target;                 // "input", "parameter", "buffer", "constant" for inputs
+  std::vector<std::string> operands;  // names of values
+  std::string value;                  // its type
+  std::string source;
 };
 
 struct Report {
   int ranks = 1;
-  std::vector<ReportRow> exchanges;   // every collective of the forward pass
-  std::vector<ReportRow> replicated;  // values held whole on every rank, above a size
-  std::vector<ReportRow> outputs;     // what the program returns
-  std::vector<std::pair<std::string, int64_t>> step_ns;  // time of every step
+  std::vector<ReportRow> exchanges;       // what ranks send each other
+  std::vector<ReportRow> replicated;      // held whole on every rank, from 1 MiB on; views aside
+  std::vector<ReportRow> outputs;         // what the program returns
+  std::vector<ReportOperator> operators;  // the program of one rank, in order
 
-  std::string text() const;  // an aligned table
+  std::string text() const;  // aligned tables of all but the operators
 };
 
-// Fills the rows from a per-rank graph.
-void describe(const Graph& graph, const std::vector<OutputInfo>& outputs, int ranks, Report& report);
+// The report on a per-rank graph. Bytes are exact for the hinted lengths, where collectives send
+// each byte once to each rank that needs it (a ring); those of the backward for a gradient that
+// comes back for every floating-point output. Linear in nodes times different rows.
+Report describe(const Graph& graph, const std::vector<OutputInfo>& outputs, int ranks);
 
 }  // namespace autosp

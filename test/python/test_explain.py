@@ -1,0 +1,146 @@
+"""What explain says, against sizes computed by hand."""
+
+import autosp
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+from transformers import LlamaConfig, LlamaForCausalLM
+
+MIB = 2**20
+
+
+def _llama(**sizes):
+    defaults = {"vocab_size": 64, "use_cache": False, "attn_implementation": "sdpa"}
+    return LlamaForCausalLM(LlamaConfig(**defaults | sizes))
+
+
+class _Attention(torch.nn.Module):
+    """Tokens mixed under a mask that every query may see differently."""
+
+    def forward(self, x, mask):
+        heads = x.unflatten(-1, (4, -1)).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask * 2)
+        return mixed.transpose(1, 2).flatten(2).sum()
+
+
+def test_bytes_of_one_layer_and_of_the_gradients():
+    batch, tokens, ranks, heads, kv_heads, head_dim = 2, 32, 4, 8, 4, 4
+    model = _llama(
+        hidden_size=heads * head_dim,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+    )
+    ids = torch.zeros(batch, tokens, dtype=torch.long)
+    report = autosp.explain(model, input_ids=ids, labels=ids, sp=ranks)
+
+    element = batch * tokens // ranks * head_dim * 4  # of one head on one rank, float32
+    to_others = (ranks - 1) / ranks
+    exchanges = [row for row in report.exchanges if row.what == "all_to_all"]
+    assert [(row.bytes, row.backward_bytes, row.count) for row in exchanges] == [
+        (element * (heads + 2 * kv_heads) * to_others,) * 2 + (3,),
+        (element * heads * to_others,) * 2 + (3,),
+    ]
+    assert f"f32[2, {heads}/{ranks}, {tokens}, {head_dim}]" in exchanges[0].value
+    assert exchanges[1].value == f"f32[2, {heads}, {tokens}/{ranks}, {head_dim}]"
+    assert "scaled_dot_product_attention" in exchanges[0].source
+    assert "self.o_proj" in exchanges[1].source
+
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    (gradients,) = [row for row in report.exchanges if row.backward_bytes and not row.bytes]
+    assert gradients.what == "all_reduce"
+    assert gradients.backward_bytes == 2 * weights * to_others
+    # The rest are the loss and the number of labels, summed over the ranks.
+    rest = [row for row in report.exchanges if row not in (*exchanges, gradients)]
+    assert sum(row.bytes * row.count for row in rest) == 2 * (4 + 8) * to_others
+
+
+def test_outputs_and_their_bytes():
+    model = _llama(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4)
+    ids = torch.zeros(1, 16, dtype=torch.long)
+    loss, logits = autosp.explain(model, input_ids=ids, labels=ids, sp=2).outputs
+    assert (loss.what, loss.value, loss.bytes) == ("the same on every rank", "f32[]", 4)
+    assert (logits.what, logits.value) == ("cut along dim 1", "f32[1, 16/2, 64]")
+    assert logits.bytes == 8 * 64 * 4
+
+
+@pytest.mark.parametrize("tokens, listed", [(512, 1), (256, 0)])
+def test_replicated_masks_are_listed_from_a_mebibyte_on(tokens, listed):
+    mask = torch.zeros(tokens, tokens)
+    report = autosp.explain(_Attention(), torch.zeros(1, tokens, 16), mask, sp=2)
+    inputs = [row for row in report.replicated if row.what == "input"]
+    computed = [row for row in report.replicated if "mask * 2" in row.source]
+    assert [row.bytes for row in inputs] == [tokens * tokens * 4] * listed
+    assert [row.bytes for row in computed] == [tokens * tokens * 4] * listed
+
+
+def test_no_gradient_is_exchanged_where_none_flows():
+    x = torch.zeros(1, 16, 16)
+    report = autosp.explain(_Attention(), x, torch.zeros(16, 16), sp=2)
+    assert [row.what for row in report.exchanges] == ["all_to_all", "all_to_all", "all_reduce"]
+    assert not any(row.backward_bytes for row in report.exchanges)
+    report = autosp.explain(_Attention(), x.requires_grad_(), torch.zeros(16, 16), sp=2)
+    part = 8 * 16 * 4  # of x on one rank
+    assert [(row.what, row.bytes, row.backward_bytes) for row in report.exchanges] == [
+        ("all_gather", 0, part),  # the gradient of x, whole on every rank as x is
+        ("all_to_all", part / 2, part / 2),
+        ("all_to_all", part / 2, part / 2),
+        ("all_reduce", 4, 0),
+    ]
+
+
+def test_changing_lengths_are_written_as_parts_of_symbols():
+    x, mask = torch.zeros(1, 16, 16), torch.zeros(16, 16)
+    for tensor, dim in ((x, 1), (mask, 0), (mask, 1)):
+        torch._dynamo.mark_dynamic(tensor, dim)
+    back = autosp.explain(_Attention(), x, mask, sp=2).exchanges[1]
+    symbol = back.value.split(", ")[2].removesuffix("/2")
+    assert symbol.isidentifier()
+    assert back.value == f"f32[1, 4, {symbol}/2, 4]"
+
+
+def test_operators_are_the_program_of_a_rank():
+    model = _llama(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4)
+    ids = torch.zeros(1, 16, dtype=torch.long)
+    operators = autosp.explain(model, input_ids=ids, labels=ids, sp=2).operators
+    names = {row.name for row in operators}
+    assert all(name in names for row in operators for name in row.operands)
+    (attention,) = [row for row in operators if "scaled_dot_product" in row.target]
+    assert attention.value == "f32[1, 4/2, 16, 8]"
+    parameters = [row.name for row in operators if row.target == "parameter"]
+    assert len(parameters) == len(list(model.parameters()))
+    assert any(name.endswith("model.layers.0.mlp.up_proj.weight") for name in parameters)
+    assert {row.name for row in operators if row.target == "input"} == {"input_ids"}
+
+
+@pytest.mark.slow
+def test_a_large_model_on_a_small_machine(capsys):
+    """Two layers of an 8B model's width at a million tokens, on fake tensors."""
+    tokens, width, ranks = 2**20, 4096, 8
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            model = _llama(
+                vocab_size=128256,
+                hidden_size=width,
+                intermediate_size=14336,
+                num_hidden_layers=2,
+                num_attention_heads=32,
+                num_key_value_heads=8,
+                max_position_embeddings=tokens,
+            )
+            ids = torch.zeros(1, tokens, dtype=torch.long)
+            report = autosp.explain(model, input_ids=ids, labels=ids, sp=ranks)
+    finally:
+        torch.set_default_dtype(default)
+    assert not dist.is_initialized()
+    qkv, back = report.exchanges[:2]
+    assert (qkv.bytes, qkv.count) == (tokens // ranks * (width + 2 * 1024) * 2 * 7 // 8, 2)
+    assert (back.bytes, back.count) == (tokens // ranks * width * 2 * 7 // 8, 2)
+    assert report.outputs[1].bytes == tokens // ranks * 128256 * 2
+    assert not any(f"{tokens}, {tokens}" in row.value for row in report.replicated)
+    assert "31.3 GiB  cut along dim 1" in capsys.readouterr().out
