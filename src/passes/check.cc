@@ -321,7 +321,31 @@ class Checker {
     return std::nullopt;
   }
 
+  // Sizes that a call spells out are those of its result: a view to global sizes would fail, or
+  // worse, fit.
+  void check_spelled_sizes(const Node& node) const {
+    const OpDef* op = axes_.op(node.id);
+    if (op == nullptr || !node.type.is_tensor()) return;
+    const Call call(graph_, node, *op);
+    for (const std::string_view parameter : {"size", "shape"}) {
+      const Arg* given = call.find(parameter);
+      if (given == nullptr) continue;
+      const std::vector<Arg>& items = given->items.size() == 1 && !given->items[0].items.empty()
+                                          ? given->items[0].items
+                                          : given->items;
+      if (items.size() != node.type.shape.size()) continue;
+      for (size_t dim = 0; dim < items.size(); ++dim) {
+        if (!items[dim].is_integral() || items[dim].as_expr() == Expr(-1)) continue;
+        if (graph_.hint(items[dim].as_expr()) != graph_.hint(node.type.shape[dim])) {
+          fail("is told to give " + items[dim].as_expr().to_string() + " in dimension " +
+               std::to_string(dim) + ", which has " + node.type.shape[dim].to_string());
+        }
+      }
+    }
+  }
+
   std::vector<Placement> apply(const Node& node, const Application& rule) {
+    check_spelled_sizes(node);
     const std::optional<LetterLeaf> leaf = sharded_leaf(node, rule);
     const size_t count = std::max<size_t>(rule.results.size(), 1);
     if (!leaf) {

@@ -81,7 +81,7 @@ class Local : public LocalForm {
   Arg local(std::string_view parameter) const override {
     const Arg* arg = call_.find(parameter);
     ensure(arg != nullptr, "a local form asks for an argument that was not given");
-    std::map<NodeId, int> seen;
+    std::map<NodeId, int> seen = read_before(parameter);
     return e_.localized(node_, *arg, seen);
   }
 
@@ -126,11 +126,27 @@ class Local : public LocalForm {
   }
 
  private:
+  // How often each value stands in the arguments in front of a parameter: operands of a rule are in
+  // the signature's order, and one value may be several of them.
+  std::map<NodeId, int> read_before(std::string_view parameter) const {
+    std::map<NodeId, int> seen;
+    for (const auto& [name, arg] : call_.bound()) {
+      if (name == parameter) break;
+      for_each_value(arg, [&](NodeId value) { ++seen[value]; });
+    }
+    return seen;
+  }
+
   const Operand& operand_of(std::string_view parameter) const {
     const NodeId value = call_.value(parameter);
+    int skip = read_before(parameter)[value];
+    const Operand* found = nullptr;
     for (const Operand& operand : application().operands) {
-      if (operand.value == value) return operand;
+      if (operand.value != value) continue;
+      found = &operand;
+      if (skip-- == 0) break;
     }
+    if (found != nullptr) return *found;
     throw InternalError(std::string(call_.op().name) + " has no operand " + std::string(parameter));
   }
 

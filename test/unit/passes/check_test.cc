@@ -190,6 +190,29 @@ TEST(Check, RejectsAnotherLength) {
   });
 }
 
+// A view that is told a whole length instead of a rank's.
+TEST(Check, RejectsGlobalSizesInViews) {
+  int changed = 0;
+  for (const char* text : kPrograms) {
+    const Checked program = sharded(text);
+    std::map<std::string, Expr> lengths;
+    for (const auto& [name, length] : program.graph.definitions) lengths[name] = Expr(2) * length;
+    for (const Node& node : program.graph.nodes) {
+      if (node.target != "torch.reshape") continue;
+      for (size_t i = 0; i < node.args[1].items.size(); ++i) {
+        Checked broken = program;
+        Arg& size = broken.graph.node(node.id).args[1].items[i];
+        const Expr whole = size.as_expr().substitute(lengths);
+        if (whole == size.as_expr()) continue;
+        size = Arg::size_of(whole);
+        EXPECT_FALSE(accepts(broken)) << print(program.graph, node);
+        ++changed;
+      }
+    }
+  }
+  EXPECT_GE(changed, 10);
+}
+
 // An attention's exchange with two of its operands swapped: seen where they have different lengths.
 TEST(Check, RejectsSwappedOperandsOfAnExchange) {
   Checked program = sharded(programs::kTwoLengths);
