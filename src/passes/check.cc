@@ -325,7 +325,10 @@ class Checker {
   // worse, fit.
   void check_spelled_sizes(const Node& node) const {
     const OpDef* op = axes_.op(node.id);
-    if (op == nullptr || !node.type.is_tensor()) return;
+    const auto spells = [op](std::string_view word) {
+      return op->signature.find(word) != std::string_view::npos;
+    };
+    if (op == nullptr || !node.type.is_tensor() || !(spells("size") || spells("shape"))) return;
     const Call call(graph_, node, *op);
     for (const std::string_view parameter : {"size", "shape"}) {
       const Arg* given = call.find(parameter);

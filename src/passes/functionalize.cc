@@ -1,5 +1,6 @@
 #include "passes/functionalize.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,11 +26,23 @@ bool writes(const Graph& graph, const Node& node) {
          Call(graph, node, *op).boolean_or("inplace", false);
 }
 
+// By torch's naming: "Tensor.add_", "torch.ops.aten.add_.Tensor"; not "Tensor.__and__",
+// "_operator.and_".
+bool is_named_in_place(std::string_view target) {
+  if (target.starts_with("_operator.")) return false;
+  while (!target.empty()) {
+    const std::string_view part = target.substr(0, target.find('.'));
+    if (part.size() > 1 && part.ends_with('_') && !part.ends_with("__")) return true;
+    target.remove_prefix(std::min(part.size() + 1, target.size()));
+  }
+  return false;
+}
+
 // Later steps read dataflow alone, so a write that they can't see must not pass.
 void refuse_unknown_write(const Graph& graph, const Node& node) {
   if (node.kind == NodeKind::kInput) return;
   const std::string& name = node.target;
-  if (name.ends_with('_') && !name.ends_with("__") && !name.starts_with("_operator.")) {
+  if (is_named_in_place(name)) {
     const OpDef* op = find_op(name);
     const auto reason =
         op == nullptr || op->refuse == nullptr ? std::nullopt : op->refuse(Call(graph, node, *op));

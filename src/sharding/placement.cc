@@ -56,6 +56,13 @@ Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionR
       for (NodeId node : *members) {
         nodes_[node].region = static_cast<int>(index);
         nodes_[node].sharded = head_letter(axes, regions[index], node);
+        if (can_shard(node, *nodes_[node].sharded)) continue;
+        const Node& bad = axes.graph().node(node);
+        throw Unsupported(
+            bad.target + (bad.source.empty() ? "" : " at " + bad.source) +
+            ": inside an attention that is computed per head, this operator regroups the heads so "
+            "that "
+            "those of one rank would not be contiguous; keep heads in a dimension of their own");
       }
     }
   }
