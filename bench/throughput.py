@@ -10,11 +10,7 @@ must give the first variant's losses, or the run stops.
 """
 
 import argparse
-import datetime
-import json
 import os
-import platform
-import shlex
 import statistics
 import subprocess
 import sys
@@ -25,8 +21,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaForCausalLM
@@ -35,6 +29,7 @@ BENCH = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCH), str(BENCH.parent / "examples")]
 
 import autosp  # noqa: E402
+import record  # noqa: E402
 from peak_memory import PeakMemory  # noqa: E402
 from peers.ulysses import Ulysses  # noqa: E402
 from train import default_device, llama, random_windows, read_text, set_up_device  # noqa: E402
@@ -143,10 +138,10 @@ class Bench:
         if self.device.type == "cuda":
             return self.resident(variant)
         ids = self.batch(0)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             variant.step(ids)
         live = peak = 0
-        for event in recorded.profiler.kineto_results.events():
+        for event in profiler.profiler.kineto_results.events():
             if event.name() == "[memory]":
                 live += event.nbytes()
                 peak = max(peak, live)
@@ -163,50 +158,43 @@ def seconds_of(variant: Variant, ids: Tensor) -> float:
     return time.perf_counter() - began
 
 
-def report(bench: Bench) -> dict:
-    """Prints the table and returns what belongs into the results' file."""
-    args = bench.args
+def report(bench: Bench) -> None:
+    """Prints the table and writes it with all figures."""
     rows = {}
     for v in bench.variants:
         rows[v.name] = {
             "ranks": v.ranks,
-            "tokens_per_second": round(args.seq / statistics.median(v.seconds), 1),
-            "resident_mib": round(max(v.resident), 1),
+            "tokens_per_second": round(bench.args.seq / statistics.median(v.seconds), 1),
             "allocated_mib": round(max(v.allocated), 1),
+            "resident_mib": round(max(v.resident), 1),
             "seconds": [round(s, 3) for s in v.seconds],
         }
     one = max((rows[n] for n in ONE_DEVICE if n in rows), key=speed, default=None)
     hand = rows.get(BY_HAND[1])
-
-    table = Table(title=f"{args.seq} tokens a step, median of {args.rounds} steps")
-    table.add_column("", no_wrap=True)
-    for heading in (
-        "ranks",
-        "tokens/s",
-        "to one device",
-        "to Ulysses",
-        "allocated per rank",
-        "to one device",
-        "resident per rank",
-    ):
-        table.add_column(heading, justify="right")
-    for name, row in rows.items():
-        table.add_row(
-            name,
-            str(row["ranks"]),
-            f"{speed(row):,.0f}",
-            ratio(speed(row), one and speed(one)),
-            ratio(speed(row), hand and speed(hand)),
-            f"{row['allocated_mib']:,.0f} MiB",
-            ratio(row["allocated_mib"], one and one["allocated_mib"]),
-            f"{row['resident_mib']:,.0f} MiB",
-        )
-    table.caption = (
-        "to the faster on one device and to compiled Ulysses; memory: a step's peak above "
-        "parameters and optimizer state, as torch allocates it and as the system sees it"
+    threads = torch.get_num_threads()
+    table = record.Table(
+        f"Training the example's model: {bench.args.seq} tokens a step, {threads} thread(s) a "
+        f"rank, median of {bench.args.rounds} steps",
+        [
+            *("", "ranks", "tokens/s", "to one device", "to Ulysses"),
+            *("allocated per rank", "to one device", "resident per rank"),
+        ],
+        note="to the faster on one device and to compiled Ulysses; memory: a step's peak above "
+        "parameters and optimizer state, as torch allocates it and as the system sees it",
     )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-
+    for name, row in rows.items():
+        table.rows.append(
+            [
+                name,
+                str(row["ranks"]),
+                f"{speed(row):,.0f}",
+                ratio(speed(row), one and speed(one)),
+                ratio(speed(row), hand and speed(hand)),
+                f"{row['allocated_mib']:,.0f} MiB",
+                ratio(row["allocated_mib"], one and one["allocated_mib"]),
+                f"{row['resident_mib']:,.0f} MiB",
+            ]
+        )
     aims = {}
     if one and hand and (ours := rows.get(OURS)):
         aims = {
@@ -214,20 +202,16 @@ def report(bench: Bench) -> dict:
             "at least as fast as Ulysses, compiled": speed(ours) >= speed(hand),
             "no more memory than Ulysses, compiled": ours["allocated_mib"] <= hand["allocated_mib"],
         }
-        for aim, met in aims.items():
-            print(f"{'met    ' if met else 'not met'}  {aim}")
-    return {
-        "command": shlex.join(["python", "bench/throughput.py", *sys.argv[1:]]),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "device": device_name(bench.device),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "threads_per_rank": torch.get_num_threads(),
-        "tokens": args.seq,
-        "parameters": sum(p.numel() for p in bench.variants[0].model.parameters()),
-        "variants": rows,
-        "aims": aims,
-    }
+    record.finish(
+        bench.args.output,
+        [table],
+        device=str(bench.device),
+        aims=aims,
+        tokens=bench.args.seq,
+        threads_per_rank=threads,
+        parameters=sum(p.numel() for p in bench.variants[0].model.parameters()),
+        variants=rows,
+    )
 
 
 def speed(row: dict) -> float:
@@ -236,15 +220,6 @@ def speed(row: dict) -> float:
 
 def ratio(value: float, base: float | None) -> str:
     return f"{value / base:.2f} x" if base else ""
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return f"{line.split(':', 1)[1].strip()}, {os.cpu_count()} cores"
-    return platform.machine()
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -256,7 +231,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--text", type=Path, help="a file or directory")
     parser.add_argument("--variants", nargs="+", choices=names, default=names, metavar="NAME")
-    parser.add_argument("--output", type=Path, default=BENCH / "results" / "throughput.json")
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "throughput.json")
     args = parser.parse_args()
     if args.quick:
         args.seq, args.rounds, args.output = 256, 3, None
@@ -276,10 +251,7 @@ def main() -> int:
     bench = Bench(args, device)
     bench.run()
     if dist.get_rank() == 0:
-        results = report(bench)
-        if args.output:
-            args.output.parent.mkdir(parents=True, exist_ok=True)
-            args.output.write_text(json.dumps(results, indent=2) + "\n")
+        report(bench)
     dist.destroy_process_group()
     return 0
 
