@@ -103,8 +103,9 @@ struct Graph {
   std::map<std::string, int64_t> hints;  // symbol -> the length it has at compile time
   // Names for local lengths of a per-rank graph, in order of first use: ("shard0", (s//2)). Shapes
   // and arguments use the names; export substitutes the expressions. A local length of 1 thus stays
-  // visible as a length. A name that stands for an earlier name alone, ("shard2", shard0), is that of
-  // a trimmed axis: it has the shards of the axis it was cut from, and the last rows are padding.
+  // visible as a length. A name that stands for an earlier name alone, ("shard2", shard0), is that
+  // of a trimmed axis: it has the shards of the axis it was cut from, and the last rows are
+  // padding.
   std::vector<std::pair<std::string, Expr>> definitions;
   std::vector<std::pair<std::string, std::shared_ptr<Graph>>>
       subgraphs;  // bodies of higher-order operators

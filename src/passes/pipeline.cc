@@ -37,18 +37,23 @@ bool refuse_unsupported_calls(PipelineState& state) {
   return false;
 }
 
-// A program whose attentions are inside of bodies that a call is given (activation checkpointing) shows none.
+// A program whose attentions are inside of bodies that a call is given (activation checkpointing)
+// shows none.
 [[noreturn]] void refuse_without_tokens(const Graph& graph) {
   for (const Node& node : graph.nodes) {
-    const bool nested = std::any_of(node.args.begin(), node.args.end(), [](const Arg& arg) { return arg.kind == Arg::Kind::kGraph; });
+    const bool nested = std::any_of(node.args.begin(), node.args.end(),
+                                    [](const Arg& arg) { return arg.kind == Arg::Kind::kGraph; });
     if (nested) {
       throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) +
-                        ": AutoSP doesn't look into the function that this call is given, so it finds no sequence axis. Turn the "
-                        "model's activation checkpointing off: what is recomputed is decided when the program is compiled.");
+                        ": AutoSP doesn't look into the function that this call is given, so it "
+                        "finds no sequence axis. Turn the "
+                        "model's activation checkpointing off: what is recomputed is decided when "
+                        "the program is compiled.");
     }
   }
   throw Unsupported(
-      "no sequence axis found: the program has no attention, and seq_dims is not given. Name the dimension that carries "
+      "no sequence axis found: the program has no attention, and seq_dims is not given. Name the "
+      "dimension that carries "
       "tokens, for example seq_dims={\"x\": 1} for an input x of shape [batch, tokens, features].");
 }
 
@@ -75,23 +80,28 @@ bool check(PipelineState& state) {
   if (state.options.ranks > 1) {
     std::vector<Placement> outputs;
     for (const OutputInfo& info : state.outputs) {
-      outputs.push_back(info.sharded ? Placement::sharded({static_cast<int>(info.dim), 0}) : Placement::replicated());
+      outputs.push_back(info.sharded ? Placement::sharded({static_cast<int>(info.dim), 0})
+                                     : Placement::replicated());
     }
     check_placements(state.graph, outputs);
   }
   return false;
 }
 
-// Writes through tensors become values first: every later step reads dataflow. Dead code goes before anything is
-// refused, because unused second masks are common. Attention modules are opened before masks are proved, since they
-// hold the attentions; a proved mask leaves its S x S comparisons dead. After sharding, the checker derives every
-// placement again from the rewritten graph alone.
+// Writes through tensors become values first: every later step reads dataflow. Dead code goes
+// before anything is refused, because unused second masks are common. Attention modules are opened
+// before masks are proved, since they hold the attentions; a proved mask leaves its S x S
+// comparisons dead. After sharding, the checker derives every placement again from the rewritten
+// graph alone.
 constexpr Step kSteps[] = {
     {"functionalize", [](PipelineState& state) { return functionalize(state.graph); }},
     {"drop-dead-code", drop_dead_code},
     {"refuse-unsupported", refuse_unsupported_calls},
     {"decompose-attention", [](PipelineState& state) { return decompose_attention(state.graph); }},
-    {"prove-causal", [](PipelineState& state) { return prove_causal(state.graph) && (drop_dead_code(state), true); }},
+    {"prove-causal",
+     [](PipelineState& state) {
+       return prove_causal(state.graph) && (drop_dead_code(state), true);
+     }},
     {"shard", shard},
     {"check", check},
 };
@@ -106,12 +116,17 @@ std::string hash_text(const std::string& text) {
 }
 
 void check_options(const Options& options) {
-  if (options.ranks < 1) throw Unsupported("the number of ranks must be at least 1, not " + std::to_string(options.ranks));
+  if (options.ranks < 1)
+    throw Unsupported("the number of ranks must be at least 1, not " +
+                      std::to_string(options.ranks));
   if (options.attention != "auto") {
-    throw Unsupported("attention=\"" + options.attention + "\" is not supported; the choice is \"auto\" (heads are exchanged for tokens)");
+    throw Unsupported(
+        "attention=\"" + options.attention +
+        "\" is not supported; the choice is \"auto\" (heads are exchanged for tokens)");
   }
   if (options.outputs != "auto" && options.outputs != "full" && options.outputs != "local") {
-    throw Unsupported("outputs=\"" + options.outputs + "\" is not one of \"auto\", \"full\", \"local\"");
+    throw Unsupported("outputs=\"" + options.outputs +
+                      "\" is not one of \"auto\", \"full\", \"local\"");
   }
   if (options.print.empty() || options.print == "all") return;
   std::string known;
@@ -119,7 +134,8 @@ void check_options(const Options& options) {
     if (step.name == options.print) return;
     known += std::string(known.empty() ? "" : ", ") + std::string(step.name);
   }
-  throw Unsupported("AUTOSP_PRINT=" + options.print + " names no step; the steps are all, " + known);
+  throw Unsupported("AUTOSP_PRINT=" + options.print + " names no step; the steps are all, " +
+                    known);
 }
 
 }  // namespace
@@ -130,7 +146,8 @@ bool run_step(const Step& step, PipelineState& state) {
   const bool changed = step.run(state);
   if (changed) verify(state.graph);
   if (state.options.print == "all" || state.options.print == step.name) {
-    std::fprintf(stderr, "// after %s\n%s", std::string(step.name).c_str(), print(state.graph).c_str());
+    std::fprintf(stderr, "// after %s\n%s", std::string(step.name).c_str(),
+                 print(state.graph).c_str());
   }
   return changed;
 }
@@ -144,13 +161,15 @@ Plan plan(const Graph& imported, const Options& options) {
     const auto start = std::chrono::steady_clock::now();
     run_step(step, state);
     const auto took = std::chrono::steady_clock::now() - start;
-    out.step_ns.emplace_back(step.name, std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+    out.step_ns.emplace_back(step.name,
+                             std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
   }
   out.graph = std::move(state.graph);
   out.outputs = std::move(state.outputs);
   out.divisible = std::move(state.divisible);
   std::string text = print(out.graph);
-  for (const OutputInfo& info : out.outputs) text += info.sharded ? " S" + std::to_string(info.dim) : " R";
+  for (const OutputInfo& info : out.outputs)
+    text += info.sharded ? " S" + std::to_string(info.dim) : " R";
   out.hash = hash_text(text);
   return out;
 }

@@ -1,4 +1,5 @@
-// The whole compiler as one readable function: from the program that Dynamo captured to the program of one rank.
+// The whole compiler as one readable function: from the program that Dynamo captured to the program
+// of one rank.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +21,24 @@ struct Options {
   std::string outputs = "auto";             // "auto", "full" or "local"
   bool grad_sync = true;                    // reduce parameter gradients inside the program
   std::map<std::string, int64_t> seq_dims;  // user input -> dimension that carries tokens
-  std::string print;                        // "": nothing; "all" or a step's name: the graph after it, to stderr
+  std::string print;  // "": nothing; "all" or a step's name: the graph after it, to stderr
 };
 
 struct Plan {
-  Graph graph;  // per rank; the rank is the size symbol kRankSymbol, the process group the literal `group`
+  Graph graph;  // per rank; the rank is the size symbol kRankSymbol, the process group the literal
+                // `group`
   std::vector<OutputInfo> outputs;  // one entry for each of Graph::outputs
   std::vector<Expr> divisible;      // each must be 0 modulo `ranks`
-  std::string hash;                 // of the plan's text, the same on every rank; 16 hexadecimal digits
+  std::string hash;  // of the plan's text, the same on every rank; 16 hexadecimal digits
   std::vector<std::pair<std::string, int64_t>> step_ns;  // time of every step, in order
 };
 
-// Throws Unsupported for programs and options that are not supported, InternalError where the engine is wrong.
-// Linear in nodes but for the minimum cut.
+// Throws Unsupported for programs and options that are not supported, InternalError where the
+// engine is wrong. Linear in nodes but for the minimum cut.
 Plan plan(const Graph& imported, const Options& options);
 
-// What a step reads and writes. Steps before `shard` rewrite the global program; `shard` makes it per-rank.
+// What a step reads and writes. Steps before `shard` rewrite the global program; `shard` makes it
+// per-rank.
 struct PipelineState {
   Graph graph;
   Options options;
