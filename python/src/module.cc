@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "program.h"
+#include "remat.h"
 #include "support/error.h"
 
 namespace autosp::python {
@@ -35,4 +36,5 @@ NB_MODULE(_engine, module) {
   nanobind::set_leak_warnings(false);
   nanobind::register_exception_translator(autosp::python::translate);
   autosp::python::bind_pipeline(module);
+  autosp::python::bind_remat(module);
 }

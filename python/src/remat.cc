@@ -34,3 +34,166 @@
 //       that keeps these nodes, such as the stock partitioner's; everything else is recomputed.
 //   graph.frontier(*, device="h100", ranks=1) -> list of points with kept_bytes, peak_bytes,
 //       recompute_ns, step_ns, from the smallest peak to the fastest.
+#include "remat.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <utility>
+
+#include "cost/device.h"
+#include "remat/frontier.h"
+#include "remat/policy.h"
+#include "remat/report.h"
+
+namespace autosp::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+// A plan with the graph that its numbers refer to.
+struct GraphPlan {
+  std::shared_ptr<JointGraph> graph;
+  RematPlan plan;
+};
+
+std::string node_name(const JointGraph& graph, int node) {
+  return node < 0 ? std::string() : graph.nodes[node].name;
+}
+
+struct GraphPeak {
+  std::shared_ptr<JointGraph> graph;
+  Peak peak;
+};
+
+GraphPeak simulate_saved(std::shared_ptr<JointGraph> graph, const std::vector<int>& saved) {
+  const JointFacts facts(*graph);
+  std::vector<Action> actions(graph->nodes.size(), Action::kRecompute);
+  for (const int node : saved) actions.at(static_cast<size_t>(node)) = Action::kSave;
+  return {graph, simulate(facts, actions)};
+}
+
+std::vector<int> action_numbers(const GraphPlan& self) {
+  std::vector<int> result;
+  for (const Action action : self.plan.actions) result.push_back(static_cast<int>(action));
+  return result;
+}
+
+void bind_nodes(nb::module_& module) {
+  nb::class_<JointNode>(module, "JointNode", "A node of a joint graph, as the engine needs it.")
+      .def(
+          "__init__",
+          [](JointNode* self, std::string name, std::string target, std::vector<int> inputs,
+             int64_t bytes, std::vector<int64_t> shape, std::string dtype, bool view, bool random,
+             bool mutates, bool causal, bool tagged, bool parameter, std::string source) {
+            new (self) JointNode{std::move(name),
+                                 std::move(target),
+                                 std::move(inputs),
+                                 bytes,
+                                 std::move(shape),
+                                 std::move(dtype),
+                                 view,
+                                 random,
+                                 mutates,
+                                 causal,
+                                 tagged,
+                                 parameter,
+                                 std::move(source)};
+          },
+          nb::arg("name"), nb::arg("target"), nb::arg("inputs") = std::vector<int>(),
+          nb::arg("bytes") = 0, nb::arg("shape") = std::vector<int64_t>(), nb::arg("dtype") = "",
+          nb::kw_only(), nb::arg("view") = false, nb::arg("random") = false,
+          nb::arg("mutates") = false, nb::arg("causal") = false, nb::arg("tagged") = false,
+          nb::arg("parameter") = false, nb::arg("source") = "")
+      .def_ro("name", &JointNode::name)
+      .def_ro("target", &JointNode::target)
+      .def_ro("bytes", &JointNode::bytes)
+      .def_ro("source", &JointNode::source);
+}
+
+void bind_results(nb::module_& module) {
+  nb::class_<GraphPeak>(module, "Peak", "What a forward and its backward take.")
+      .def_prop_ro("kept_bytes", [](const GraphPeak& self) { return self.peak.kept_bytes; })
+      .def_prop_ro("peak_bytes", [](const GraphPeak& self) { return self.peak.peak_bytes; })
+      .def_prop_ro("peak_at",
+                   [](const GraphPeak& self) { return node_name(*self.graph, self.peak.at); })
+      .def_prop_ro("in_backward", [](const GraphPeak& self) { return self.peak.in_backward; })
+      .def_prop_ro("saved", [](const GraphPeak& self) { return self.peak.saved; });
+  nb::class_<RematRow>(module, "RematRow", "One operator of the model.")
+      .def_ro("what", &RematRow::what)
+      .def_ro("source", &RematRow::source)
+      .def_ro("kept_bytes", &RematRow::kept_bytes)
+      .def_ro("recomputed_bytes", &RematRow::recomputed_bytes)
+      .def_ro("recompute_ns", &RematRow::recompute_ns)
+      .def_ro("count", &RematRow::count);
+  nb::class_<FrontierPoint>(module, "FrontierPoint", "One plan on the frontier.")
+      .def_ro("kept_bytes", &FrontierPoint::kept_bytes)
+      .def_ro("peak_bytes", &FrontierPoint::peak_bytes)
+      .def_ro("recompute_ns", &FrontierPoint::recompute_ns)
+      .def_ro("step_ns", &FrontierPoint::step_ns);
+  nb::class_<GraphPlan>(module, "RematPlan", "What is kept and what is made again.")
+      .def_prop_ro("actions", &action_numbers, "Per node: 0 leave, 1 save, 2 recompute.")
+      .def_prop_ro(
+          "saved", [](const GraphPlan& self) { return self.plan.peak.saved; },
+          "The nodes that are kept, in order.")
+      .def_prop_ro(
+          "recomputed", [](const GraphPlan& self) { return self.plan.peak.recomputed; },
+          "The nodes that run again, in order.")
+      .def_prop_ro("segments", [](const GraphPlan& self) { return self.plan.segments.count(); })
+      .def_prop_ro("kept_bytes", [](const GraphPlan& self) { return self.plan.peak.kept_bytes; })
+      .def_prop_ro("peak_bytes", [](const GraphPlan& self) { return self.plan.peak.peak_bytes; })
+      .def_prop_ro("peak_at",
+                   [](const GraphPlan& self) { return node_name(*self.graph, self.plan.peak.at); })
+      .def_prop_ro("recompute_ns", [](const GraphPlan& self) { return self.plan.recompute_ns; })
+      .def_prop_ro("step_ns", [](const GraphPlan& self) { return self.plan.step_ns; })
+      .def_prop_ro("rows", [](const GraphPlan& self) { return describe(*self.graph, self.plan); })
+      .def("__str__", [](const GraphPlan& self) { return summary(*self.graph, self.plan); });
+}
+
+}  // namespace
+
+void bind_remat(nb::module_& module) {
+  bind_nodes(module);
+  bind_results(module);
+  nb::class_<JointGraph>(module, "JointGraph", "A joint graph of forward and backward.")
+      .def(
+          "__init__",
+          [](JointGraph* self, std::vector<JointNode> nodes, int forward_outputs) {
+            JointGraph graph{std::move(nodes), forward_outputs};
+            verify(graph);
+            new (self) JointGraph(std::move(graph));
+          },
+          nb::arg("nodes"), nb::arg("forward_outputs"))
+      .def_prop_ro("text", [](const JointGraph& self) { return print(self); })
+      .def(
+          "plan",
+          [](std::shared_ptr<JointGraph> self, const std::string& policy, const std::string& device,
+             int64_t ranks, int64_t memory_bytes, double overhead) {
+            RematPlan plan = plan_remat(*self, {policy, memory_bytes, overhead, device, ranks});
+            return GraphPlan{std::move(self), std::move(plan)};
+          },
+          nb::arg("policy") = "sac", nb::kw_only(), nb::arg("device") = "h100",
+          nb::arg("ranks") = 1, nb::arg("memory_bytes") = 0, nb::arg("overhead") = 0.0)
+      .def("simulate", &simulate_saved, nb::arg("saved"))
+      .def(
+          "frontier",
+          [](const JointGraph& self, const std::string& device, int64_t ranks) {
+            const Planner planner(self, device, ranks);
+            return Frontier(planner).points();
+          },
+          nb::kw_only(), nb::arg("device") = "h100", nb::arg("ranks") = 1);
+  module.def(
+      "parse_joint_graph",
+      [](const std::string& text) {
+        JointGraph graph = parse_joint_graph(text);
+        verify(graph);
+        return graph;
+      },
+      nb::arg("text"));
+  module.def("device_names", &device_names, "The devices that the cost model knows.");
+}
+
+}  // namespace autosp::python

@@ -1,0 +1,167 @@
+#include "remat/facts.h"
+
+#include <algorithm>
+
+namespace autosp {
+
+namespace {
+
+bool is_softmax(std::string_view target) {
+  return target.substr(0, 13) == "aten._softmax" && target.substr(0, 14) != "aten._softmax_";
+}
+
+// Whether a product of matrices is reached from `node` through views and fused operators with one
+// user each, upwards or downwards.
+bool meets_product(const JointFacts& facts, int node, bool upwards) {
+  for (int steps = 0; steps < 16; ++steps) {
+    int next = -1;
+    if (upwards) {
+      const auto& inputs = facts.graph.nodes[node].inputs;
+      if (inputs.empty()) return false;
+      next = *std::max_element(inputs.begin(), inputs.end());
+    } else {
+      for (const int user : facts.users(node)) {
+        if (!facts.required[user]) continue;
+        if (next >= 0) return false;
+        next = user;
+      }
+      if (next < 0) return false;
+    }
+    if (facts.kernel[next] == Kernel::kMatmul) return true;
+    if (facts.kernel[next] != Kernel::kFused && facts.kernel[next] != Kernel::kView) return false;
+    node = next;
+  }
+  return false;
+}
+
+// A value of one operator is written to memory when something outside of the fused neighbourhood
+// reads it.
+bool is_written(const JointFacts& facts, int node) {
+  for (const int user : facts.users(node)) {
+    if (facts.phase[user] != facts.phase[node]) continue;
+    if (facts.kernel[user] == Kernel::kView || facts.kernel[user] == Kernel::kItem) {
+      if (is_written(facts, user)) return true;
+    } else if (facts.kernel[user] != Kernel::kFused) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+JointFacts::JointFacts(const JointGraph& joint) : graph(joint) {
+  const int count = static_cast<int>(graph.nodes.size());
+  phase.resize(count);
+  kernel.resize(count);
+  storage.resize(count);
+  keeper.resize(count);
+  required.assign(count, false);
+  several.assign(count, false);
+  attention.assign(count, false);
+
+  user_begin_.assign(count + 2, 0);
+  for (const JointNode& node : graph.nodes) {
+    for (const int input : node.inputs) {
+      if (input >= 0) ++user_begin_[input + 2];
+    }
+  }
+  for (int i = 2; i <= count + 1; ++i) user_begin_[i] += user_begin_[i - 1];
+  user_.resize(user_begin_.back());
+  for (int i = 0; i < count; ++i) {
+    for (const int input : graph.nodes[i].inputs) {
+      if (input >= 0) user_[user_begin_[input + 1]++] = i;
+    }
+  }
+
+  for (int i = 0; i < count; ++i) {
+    const JointNode& node = graph.nodes[i];
+    kernel[i] = node.view ? Kernel::kView : kernel_of(node.target);
+    phase[i] = node.target == "output" ? Phase::kOutput
+               : is_input(node)        ? Phase::kInput
+                                       : Phase::kForward;
+    for (const int input : node.inputs) {
+      if (input < 0 || phase[i] != Phase::kForward) continue;
+      if (is_tangent(graph.nodes[input]) || phase[input] == Phase::kBackward) {
+        phase[i] = Phase::kBackward;
+      }
+    }
+    storage[i] = keeper[i] = i;
+    if (node.inputs.empty() || phase[i] == Phase::kOutput) continue;
+    const int first = node.inputs[0];
+    if (kernel[i] == Kernel::kItem) {
+      several[first] = true;
+      if (kernel[first] == Kernel::kView) storage[i] = storage[first];
+    } else if (kernel[i] == Kernel::kView || kernel[i] == Kernel::kWait) {
+      storage[i] = storage[first];
+      if (kernel[i] == Kernel::kWait) keeper[storage[i]] = i;
+    }
+  }
+
+  for (int k = 0; k < graph.forward_outputs; ++k) {
+    const int output = graph.nodes.back().inputs[k];
+    if (output >= 0) required[output] = true;
+  }
+  for (int i = count - 1; i >= 0; --i) {
+    if (!required[i]) continue;
+    forward_end = std::max(forward_end, i + 1);
+    for (const int input : graph.nodes[i].inputs) required[input] = true;
+  }
+
+  for (int i = 0; i < forward_end; ++i) {
+    if (!required[i] || phase[i] != Phase::kForward) continue;
+    attention[i] = kernel[i] == Kernel::kAttention ||
+                   (is_softmax(graph.nodes[i].target) && meets_product(*this, i, true) &&
+                    meets_product(*this, i, false));
+  }
+}
+
+std::vector<int64_t> node_nanoseconds(const JointFacts& facts, const Device& device,
+                                      int64_t ranks) {
+  const auto& nodes = facts.graph.nodes;
+  const int count = static_cast<int>(nodes.size());
+  std::vector<TensorSize> sizes(count);
+  std::vector<bool> written(count, true);
+  for (int i = 0; i < count; ++i) {
+    sizes[i] = {nodes[i].shape, nodes[i].bytes};
+    if (facts.kernel[i] == Kernel::kFused && facts.phase[i] != Phase::kInput) {
+      written[i] = is_written(facts, i);
+    }
+  }
+  std::vector<int64_t> result(count, 0);
+  std::vector<int> seen(count, -1);
+  for (int i = 0; i < count; ++i) {
+    if (facts.phase[i] == Phase::kInput || facts.phase[i] == Phase::kOutput) continue;
+    if (facts.kernel[i] == Kernel::kView || facts.kernel[i] == Kernel::kItem) continue;
+    KernelCall call;
+    call.target = nodes[i].target;
+    call.causal = nodes[i].causal;
+    int output = i;
+    const bool fused = facts.kernel[i] == Kernel::kFused;
+    for (const int input : nodes[i].inputs) {
+      call.inputs.push_back(&sizes[input]);
+      const int base = facts.storage[input];
+      const bool inside = fused && !written[base] && facts.phase[base] == facts.phase[i];
+      // A view of less than its storage reads less.
+      if (!inside && seen[base] != i) {
+        call.read += std::min(nodes[base].bytes, nodes[input].bytes);
+      }
+      seen[base] = i;
+    }
+    if (facts.several[i]) {
+      for (const int user : facts.users(i)) {
+        if (facts.kernel[user] != Kernel::kItem) continue;
+        if (output == i) output = user;
+        call.written += nodes[user].bytes;
+      }
+    } else if (written[i]) {
+      call.written += nodes[i].bytes;
+    }
+    call.output = &sizes[output];
+    call.dtype = nodes[output].dtype;
+    result[i] = nanoseconds(call, device, ranks);
+  }
+  return result;
+}
+
+}  // namespace autosp

@@ -1,0 +1,58 @@
+// What the passes of rematerialization need to know of a joint graph, found once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cost/device.h"
+#include "cost/kernel.h"
+#include "remat/joint_graph.h"
+
+namespace autosp {
+
+enum class Phase : uint8_t {
+  kInput,     // a primal, a tangent, a constant
+  kForward,   // depends on no tangent: it can run in the forward, or again in the backward
+  kBackward,  // depends on a tangent
+  kOutput,
+};
+
+// Linear in nodes and inputs. `graph` must outlive it and has been verified.
+struct JointFacts {
+  explicit JointFacts(const JointGraph& graph);
+
+  std::span<const int> users(int node) const {
+    return {user_.data() + user_begin_[node], user_.data() + user_begin_[node + 1]};
+  }
+
+  int64_t storage_bytes(int node) const { return graph.nodes[storage[node]].bytes; }
+
+  // A value can be kept at one node of its storage: where the storage is made, or where an exchange
+  // into it has ended.
+  bool can_keep(int node) const {
+    return graph.nodes[node].bytes > 0 && keeper[storage[node]] == node &&
+           phase[node] == Phase::kForward;
+  }
+
+  const JointGraph& graph;
+  std::vector<Phase> phase;
+  std::vector<Kernel> kernel;
+  std::vector<bool> required;   // the forward's outputs need it
+  std::vector<int> storage;     // per node the one whose storage its value lies in
+  std::vector<int> keeper;      // per storage (by that node) the node at which it is kept
+  std::vector<bool> several;    // an operator whose outputs are taken by getitem
+  std::vector<bool> attention;  // the node at which an attention's result is made (see below)
+  int forward_end = 0;          // one past the last required node
+
+ private:
+  std::vector<int> user_begin_;
+  std::vector<int> user_;
+};
+
+// Nanoseconds per node. A fused operator reads what comes from outside of its neighbourhood of
+// fused operators, and writes what leaves it. Linear.
+std::vector<int64_t> node_nanoseconds(const JointFacts& facts, const Device& device, int64_t ranks);
+
+}  // namespace autosp

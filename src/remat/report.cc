@@ -1,0 +1,74 @@
+#include "remat/report.h"
+
+#include <cstdio>
+#include <map>
+#include <utility>
+
+namespace autosp {
+
+namespace {
+
+std::string format(const char* pattern, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, pattern, value);
+  return buffer;
+}
+
+std::string mib(int64_t bytes) {
+  return format("%.1f MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+}
+
+std::string ms(int64_t ns) { return format("%.3f ms", static_cast<double>(ns) / 1e6); }
+
+std::string padded(std::string text, size_t width) {
+  if (text.size() < width) text.resize(width, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::vector<RematRow> describe(const JointGraph& graph, const RematPlan& plan) {
+  std::vector<bool> saved(graph.nodes.size(), false);
+  std::vector<bool> again(graph.nodes.size(), false);
+  for (const int node : plan.peak.saved) saved[node] = true;
+  for (const int node : plan.peak.recomputed) again[node] = true;
+  std::vector<RematRow> rows;
+  std::map<std::pair<std::string, std::string>, size_t> index;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const JointNode& node = graph.nodes[i];
+    if (node.view || (!saved[i] && !again[i])) continue;
+    const JointNode& owner = node.target == "getitem" ? graph.nodes[node.inputs[0]] : node;
+    if (owner.view) continue;
+    const auto [it, is_new] = index.emplace(std::pair(owner.target, owner.source), rows.size());
+    if (is_new) rows.push_back({.what = owner.target, .source = owner.source});
+    RematRow& row = rows[it->second];
+    (saved[i] ? row.kept_bytes : row.recomputed_bytes) += node.bytes;
+    if (again[i] && i < plan.node_ns.size()) row.recompute_ns += plan.node_ns[i];
+    ++row.count;
+  }
+  return rows;
+}
+
+std::string summary(const JointGraph& graph, const RematPlan& plan) {
+  std::string text;
+  for (const RematRow& row : describe(graph, plan)) {
+    text += padded(row.what, 48) + " ×" + padded(std::to_string(row.count), 4) + " kept " +
+            padded(mib(row.kept_bytes), 12) + " recomputed " +
+            padded(mib(row.recomputed_bytes), 13);
+    text += padded(ms(row.recompute_ns), 11) + (row.source.empty() ? "" : "  " + row.source);
+    text += "\n";
+  }
+  text += std::to_string(plan.segments.count()) + " segments, kept " + mib(plan.peak.kept_bytes) +
+          ", peak " + mib(plan.peak.peak_bytes);
+  if (plan.peak.at >= 0) {
+    text += " in the " + std::string(plan.peak.in_backward ? "backward" : "forward") + " at " +
+            graph.nodes[plan.peak.at].target;
+    if (plan.peak.in_backward) {
+      text += " (" + mib(plan.peak.kept_at_peak) + " kept, " + mib(plan.peak.recomputed_at_peak) +
+              " made again)";
+    }
+  }
+  return text + ", " + ms(plan.recompute_ns) + " of " + ms(plan.step_ns) + " recomputed\n";
+}
+
+}  // namespace autosp
