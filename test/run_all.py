@@ -56,7 +56,7 @@ def junit(path: pathlib.Path) -> tuple[int, int]:
 def unit_tests(build: str) -> tuple[int, int]:
     report = RESULTS / "unit.xml"
     command = ["ctest", "--test-dir", build, "--output-on-failure", "--timeout", "120"]
-    command += ["--parallel", str(os.cpu_count()), "--progress", "--output-junit", str(report)]
+    command += ["--parallel", str(os.cpu_count()), "--output-junit", str(report)]
     status = run(command, minutes=10)
     return settle(status, *junit(report))
 
