@@ -100,8 +100,8 @@ class _Compiled:
 
     def __call__(self, *args, **kwargs):
         session = self._session
-        session.begin_call()
         session.meet()
+        session.begin_call()
         try:
             with capture_settings():
                 return self._function(*args, **kwargs)

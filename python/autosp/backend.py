@@ -155,6 +155,7 @@ class Session:
             self._agreement.post_failure(f"{type(error).__name__}: {error}")
 
     def compile(self, gm, example_inputs):
+        self.meet()
         self.begin_call()
         try:
             return self._compile(gm, example_inputs)
@@ -165,7 +166,6 @@ class Session:
             raise
 
     def _compile(self, gm, example_inputs):
-        self.meet()
         _refuse_broken_graph(gm)
         rank, ranks = self._group.rank(), self._group.size()
         program = fx.read(gm, self._parameters)
@@ -178,7 +178,12 @@ class Session:
             bool(
                 size % ranks == 0
             )  # a guard: another length comes back here and is refused by name
-        text, code, dims, user_inputs = plan.text, plan.hash, plan.sharded_dims, program.user_inputs
+        text, code, dims, user_inputs = (
+            plan.unnamed_text,
+            plan.hash,
+            plan.sharded_dims,
+            program.user_inputs,
+        )
         plan.write(rank, _own_groups[self._group].group_name)
         compiled = self._inner(gm, example_inputs)
         has_shards = self.settings.outputs == "auto" and any(dim is not None for dim in dims)

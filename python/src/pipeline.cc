@@ -76,6 +76,12 @@ void bind_report(nb::module_& module) {
       .def("__repr__", &Report::text);
 }
 
+std::string unnamed_text(const ProgramPlan& self) {
+  Graph graph = self.plan.graph;
+  for (Node& node : graph.nodes) node.name = "v" + std::to_string(node.id);
+  return print(graph);
+}
+
 }  // namespace
 
 void bind_pipeline(nb::module_& module) {
@@ -85,6 +91,8 @@ void bind_pipeline(nb::module_& module) {
                           "What every rank of a group will run in place of a program.")
       .def_prop_ro("hash", [](const ProgramPlan& self) { return self.plan.hash; })
       .def_prop_ro("text", [](const ProgramPlan& self) { return print(self.plan.graph); })
+      .def_prop_ro("unnamed_text", &unnamed_text,
+                   "Like text, with numbers for names: plans differ first where programs do.")
       .def_prop_ro("report",
                    [](const ProgramPlan& self) {
                      return describe(self.plan.graph, self.plan.outputs, self.ranks);
