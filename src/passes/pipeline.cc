@@ -52,9 +52,9 @@ bool refuse_unsupported_calls(PipelineState& state) {
     }
   }
   throw Unsupported(
-      "no sequence axis found: the program has no attention, and seq_dims is not given. Name the "
-      "dimension that carries "
-      "tokens, for example seq_dims={\"x\": 1} for an input x of shape [batch, tokens, features].");
+      "no sequence axis found: the program has no attention over more than one token, and seq_dims "
+      "is not given. Name the dimension that carries tokens, for example seq_dims={\"x\": 1} for "
+      "an input x of shape [batch, tokens, features]; a single token can't be divided.");
 }
 
 bool shard(PipelineState& state) {
