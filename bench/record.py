@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -28,12 +29,15 @@ class Table:
     note: str = ""
 
     def show(self) -> None:
-        table = RichTable(title=self.title, caption=self.note, box=None, pad_edge=False)
+        table = RichTable(box=None, pad_edge=False)
         for number, column in enumerate(self.columns):
             table.add_column(column, justify="right" if number else "left", no_wrap=not number)
         for row in self.rows:
             table.add_row(*row)
-        Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+        console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+        console.print(f"\n[bold]{escape(self.title)}[/bold]", table)
+        if self.note:
+            console.print(f"[dim]{escape(self.note)}[/dim]")
 
     def markdown(self) -> str:
         lines = [self.columns, ["--", *["--:"] * (len(self.columns) - 1)], *self.rows]

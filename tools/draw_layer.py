@@ -6,6 +6,7 @@ A step of the picture is what one function of the model does, or one exchange. C
 weights and bytes are the report's; only the model and the number of ranks are chosen here.
 """
 
+import argparse
 import ast
 import contextlib
 import io
@@ -410,7 +411,9 @@ class Picture:
 
 
 def main() -> int:
-    output = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/layer.svg")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path, nargs="?", default=Path("docs/layer.svg"))
+    output = parser.parse_args().output
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "autosp"
     made = report()
