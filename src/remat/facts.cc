@@ -76,7 +76,10 @@ JointFacts::JointFacts(const JointGraph& joint) : graph(joint) {
 
   for (int i = 0; i < count; ++i) {
     const JointNode& node = graph.nodes[i];
-    kernel[i] = node.view ? Kernel::kView : kernel_of(node.target);
+    kernel[i] = kernel_of(node.target);
+    if (node.view && kernel[i] != Kernel::kWait && kernel[i] != Kernel::kItem) {
+      kernel[i] = Kernel::kView;
+    }
     phase[i] = node.target == "output" ? Phase::kOutput
                : is_input(node)        ? Phase::kInput
                                        : Phase::kForward;

@@ -129,8 +129,8 @@ bool SegmentCut::banned(const Bans& bans, int local) const {
   const int node = nodes_[local];
   const JointNode& joint = facts_.graph.nodes[node];
   const Kernel kernel = facts_.kernel[node];
-  if (kernel == Kernel::kAttention || facts_.attention[node]) return bans.attention;
   if (joint.random) return true;
+  if (kernel == Kernel::kAttention || facts_.attention[node]) return bans.attention;
   if (kernel == Kernel::kMatmul) return bans.products;
   if (kernel == Kernel::kCollective) {
     return bans.exchanges || (bans.exchanges_before_attention && !values_[local].after_attention);
