@@ -84,11 +84,11 @@ def compile(
         raise AutoSPError(
             f"autosp.compile takes a module or a function, not {type(model).__name__}"
         )
-    if not isinstance(model, torch.nn.Module):
-        compiled = _Compiled(model, Session(settings))
-        return functools.wraps(model)(lambda *args, **kwargs: compiled(*args, **kwargs))
-    session = Session(settings, positional_names(model.forward))
-    return _module(model, _Compiled(entry(model), session))
+    function, names = traceable(model)
+    compiled = _Compiled(function, Session(settings, names))
+    if isinstance(model, torch.nn.Module):
+        return _module(model, compiled)
+    return functools.wraps(model)(lambda *args, **kwargs: compiled(*args, **kwargs))
 
 
 class _Compiled:
@@ -114,22 +114,21 @@ class _Compiled:
             raise
 
 
-def entry(model):
-    """A function that calls the module, with a code object of its own: Dynamo counts and caches
-    compilations per code object.
+def traceable(model):
+    """The function for Dynamo to capture in place of a module or callable, and the names of the
+    arguments that reach it through *args.
     """
+    if inspect.isfunction(model):
+        return model, ()
 
     def call(*args, **kwargs):
         return model(*args, **kwargs)
 
+    # Dynamo counts and caches compilations per code object: each model gets one of its own.
     call.__code__ = call.__code__.replace()
-    return call
-
-
-def positional_names(function):
-    """The names of the arguments that may be passed by position."""
+    signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds]
+    return call, [p.name for p in signature.parameters.values() if p.kind in kinds]
 
 
 def capture_settings():

@@ -10,6 +10,7 @@ posted the same.
 import os
 import traceback
 import weakref
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -26,9 +27,7 @@ from .agreement import Agreement
 from .errors import AutoSPError, Unsupported
 
 _own_groups = weakref.WeakKeyDictionary()  # user's group -> the group of the exchanges
-_sessions = (
-    weakref.WeakKeyDictionary()
-)  # user's group -> session of graphs compiled through torch.compile(backend="autosp")
+_sessions = {}  # (world, group, choices) -> what graphs from torch.compile(backend="autosp") share
 
 
 def autosp(gm, example_inputs, *, options=None):
@@ -37,11 +36,13 @@ def autosp(gm, example_inputs, *, options=None):
     """
     settings = Settings(**(options or {}))
     group, _ = settings.resolve_group()
-    sessions = _sessions.setdefault(group, {})
-    key = tuple(sorted((name, str(value)) for name, value in vars(settings).items()))
-    if key not in sessions:
-        sessions[key] = Session(settings)
-    return sessions[key].compile(gm, example_inputs)
+    choices = tuple(sorted((name, str(value)) for name, value in vars(settings).items()))
+    key = (dist.group.WORLD, group, choices)
+    for stale in [k for k in _sessions if k[0] is not dist.group.WORLD]:
+        del _sessions[stale]  # the process groups have been made anew
+    if key not in _sessions:
+        _sessions[key] = Session(settings)
+    return _sessions[key].compile(gm, example_inputs)
 
 
 class Settings:
@@ -126,20 +127,19 @@ class Session:
             else settings.backend
         )
         self._agreement = Agreement(self._group, _timeout_seconds(self._group))
+        self._alone = self._group.size() == 1 or dist.get_backend(self._group) == "fake"
         self._posted = False  # whether this call of the model has posted to the other ranks
 
     def meet(self):
         """Makes the group for the exchanges, once all ranks are here. Does nothing after the first
         time.
         """
-        if self._group in _own_groups:
-            return
-        if self._group.size() == 1 or dist.get_backend(self._group) == "fake":
-            _own_groups[self._group] = self._group
+        if self._alone or self._group in _own_groups:
             return
         self._agree("first call", {"ranks": str(self._group.size())})
         _own_groups[self._group] = dist.new_group(
             dist.get_process_group_ranks(self._group),
+            timeout=timedelta(seconds=_timeout_seconds(self._group)),
             backend=dist.distributed_c10d.get_backend_config(self._group),
             use_local_synchronization=True,
             group_desc="autosp",
@@ -184,7 +184,7 @@ class Session:
             plan.sharded_dims,
             program.user_inputs,
         )
-        plan.write(rank, _own_groups[self._group].group_name)
+        plan.write(rank, _own_groups.get(self._group, self._group).group_name)
         compiled = self._inner(gm, example_inputs)
         has_shards = self.settings.outputs == "auto" and any(dim is not None for dim in dims)
         known = False

@@ -4,7 +4,7 @@ import torch
 from torch._dynamo.exc import ShortenTraceback
 
 from . import fx
-from .api import capture_settings, entry, positional_names, unwrap
+from .api import capture_settings, traceable, unwrap
 from .backend import Settings, _refuse_broken_graph, broken_graph
 from .errors import Unsupported
 
@@ -29,16 +29,14 @@ def explain(model, *args, sp=4, **kwargs):
     Returns an object with `exchanges`, `replicated` and `outputs` (lists of rows) whose text is the
     table. Raises Unsupported as the compiled model would.
     """
-    model = unwrap(model)
-    is_module = isinstance(model, torch.nn.Module)
-    names = positional_names(model.forward) if is_module else ()
+    function, names = traceable(unwrap(model))
     options = Settings().plan_options()
 
     def plan(gm, example_inputs):
         _refuse_broken_graph(gm)
         raise _Planned(fx.read(gm, names).plan(sp, **options).report)
 
-    function = torch.compile(entry(model), backend=plan, fullgraph=True)
+    function = torch.compile(function, backend=plan, fullgraph=True)
     try:
         with capture_settings():
             function(*args, **kwargs)

@@ -81,6 +81,31 @@ def test_the_users_group_stays_the_users():
     check(gloo_pool.run(2, with_pending_work), [8])
 
 
+def under_ddp(rank):
+    torch._dynamo.reset()
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "sp"))
+    model = Model()
+    thin = autosp.compile(model, group=mesh["sp"], backend="aot_eager", grad_sync=False)
+    replica = torch.nn.parallel.DistributedDataParallel(thin)
+    ids = tokens(8 + 4 * mesh.get_local_rank("dp"))
+    for _ in range(2):
+        model.zero_grad()
+        loss = replica(ids, ids)[0]
+        loss.backward()
+    return loss.item(), [p.grad for p in model.parameters()]
+
+
+def test_ddp_over_data_and_sequence_ranks():
+    models = [Model(), Model()]
+    losses = [m(tokens(n), tokens(n))[0] for m, n in zip(models, (8, 12), strict=True)]
+    for loss in losses:
+        loss.backward()
+    for rank, (loss, grads) in enumerate(gloo_pool.run(4, under_ddp, timeout_seconds=300)):
+        assert loss == pytest.approx(losses[rank // 2].item(), rel=1e-5)
+        for grad, a, b in zip(grads, *(m.parameters() for m in models), strict=True):
+            torch.testing.assert_close(grad, (a.grad + b.grad) / 2)
+
+
 def failing(rank):
     torch._dynamo.reset()
     compiled = torch.compile(Model(), backend="autosp", fullgraph=True)

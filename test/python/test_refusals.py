@@ -71,7 +71,7 @@ def test_no_process_group():
 @pytest.mark.parametrize(
     ("options", "pattern"),
     [
-        ({"checkpointing": "sac"}, r"checkpointing='sac'.*\"auto\""),
+        ({"checkpointing": "everything"}, r"checkpointing='everything'.*\"auto\""),
         ({"attention": "ring"}, r"attention=\"ring\".*\"auto\""),
         ({"outputs": "some"}, r"outputs=\"some\".*\"auto\", \"full\", \"local\""),
         ({"backend": "xla"}, r"backend='xla'.*\"inductor\", \"aot_eager\""),
