@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import logging
 import sys
 
@@ -9,6 +10,8 @@ import torch
 
 from .backend import Session, Settings, broken_graph
 from .errors import AutoSPError, Unsupported
+
+_numbers = itertools.count()  # of the functions made for Dynamo
 
 
 def compile(
@@ -124,8 +127,9 @@ def traceable(model):
     def call(*args, **kwargs):
         return model(*args, **kwargs)
 
-    # Dynamo counts and caches compilations per code object: each model gets one of its own.
-    call.__code__ = call.__code__.replace()
+    # Dynamo caches compilations per code object, and remembers by the code's name which sizes have
+    # changed between calls: each model gets its own, so that what it compiles to is its own affair.
+    call.__code__ = call.__code__.replace(co_name=f"call_{next(_numbers)}")
     signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return call, [p.name for p in signature.parameters.values() if p.kind in kinds]
