@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from . import (
     _engine,
+    checkpointing,
     collectives,  # noqa: F401  registers the operators that plans are written in
     fx,
     outputs,
@@ -64,16 +65,12 @@ class Settings:
                 f"unknown option {', '.join(unknown)}; the options are {', '.join(defaults)}"
             )
         vars(self).update(defaults | choices)
-        if self.checkpointing != "auto":
-            raise Unsupported(
-                f"checkpointing={self.checkpointing!r} is not supported; the choice is"
-                ' "auto" (torch\'s own partitioner decides)'
-            )
         if self.backend not in ("inductor", "aot_eager") and not callable(self.backend):
             raise Unsupported(
                 f'backend={self.backend!r} is not "inductor", "aot_eager" or a callable that takes'
                 " a graph"
             )
+        checkpointing.check_policy(self.checkpointing, self.backend)
         try:
             _engine.check_options(**self.plan_options())
         except TypeError:
@@ -121,10 +118,8 @@ class Session:
         self.settings = settings
         self._parameters = parameters
         self._group, self._mesh = settings.resolve_group()
-        self._inner = (
-            torch._dynamo.lookup_backend(settings.backend)
-            if isinstance(settings.backend, str)
-            else settings.backend
+        self._inner = checkpointing.inner_backend(
+            settings.backend, settings.checkpointing, self._group.size()
         )
         self._agreement = Agreement(self._group, _timeout_seconds(self._group))
         self._alone = self._group.size() == 1 or dist.get_backend(self._group) == "fake"
