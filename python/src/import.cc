@@ -46,7 +46,7 @@ bool is_instance(nb::handle object, const nb::object& type) {
 // "L['self']._modules['layers']._modules['0'].weight" as the user would write it:
 // "self.layers.0.weight". Keyword and positional arguments that a frame gathered get their own
 // names.
-std::string visible_name(std::string source, bool from_varargs, bool from_varkw,
+std::string visible_name(const std::string& source, bool from_varargs, bool from_varkw,
                          const std::vector<std::string>& parameters) {
   const auto unquote = [](std::string_view text) {
     return text.size() >= 2 && text.front() == '\'' ? text.substr(1, text.size() - 2) : text;
@@ -100,7 +100,7 @@ class Importer {
   }
 
  private:
-  void read(nb::object fx) {
+  void read(const nb::object& fx) {
     const size_t index = program_->fx_nodes.size();
     program_->fx_nodes.push_back(fx);
     program_->targets.emplace_back();
@@ -132,13 +132,13 @@ class Importer {
       const Expr size = read_size(example);
       bind_symbol(size, SymbolSource{fx, -1, nb::borrow(example)});
       values_[index] = Arg::size_of(size);
-      if (facts.size() != 0) program_->user_inputs.emplace_back(position, input_name(facts));
+      if (nb::len(facts) > 0) program_->user_inputs.emplace_back(position, input_name(facts));
       return;
     }
     Node node;
     node.kind = NodeKind::kInput;
     node.target = nb::cast<std::string>(nb::str(fx.attr("target")));
-    if (facts.size() != 0) {
+    if (nb::len(facts) > 0) {
       const bool is_parameter = nb::cast<bool>(facts[1]);
       const bool in_module = nb::cast<bool>(facts[2]);
       const bool is_number = nb::cast<bool>(facts[3]);

@@ -27,7 +27,7 @@ struct ProgramPlan {
   int ranks;
 };
 
-ProgramPlan make_plan(std::shared_ptr<Program> program, Options options) {
+ProgramPlan make_plan(std::shared_ptr<Program> program, const Options& options) {
   Plan made = plan(program->graph, options);
   return {std::move(program), std::move(made), static_cast<int>(options.ranks)};
 }
