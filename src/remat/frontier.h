@@ -39,6 +39,9 @@ class Frontier {
   // time without any.
   RematPlan least_peak(double overhead) const;
 
+  // The corners of a class of segments, from the fewest bytes on.
+  const std::vector<CutSolution>& hull(int segment_class) const { return hulls_[segment_class]; }
+
  private:
   struct Step {
     int segment_class;
@@ -50,7 +53,7 @@ class Frontier {
   RematPlan after(int moves) const;
 
   const Planner& planner_;
-  std::vector<std::vector<CutSolution>> hulls_;  // per class, from the fewest bytes on
+  std::vector<std::vector<CutSolution>> hulls_;  // per class
   std::vector<Step> steps_;
   std::vector<int> moves_;        // segments, in the order in which each goes to its next corner
   std::vector<int> class_moves_;  // numbers of moves after which a step is complete

@@ -8,8 +8,10 @@ namespace autosp {
 namespace {
 
 // Per position of the forward the bytes that are made before it and read by the forward at or after
-// it; parameters and inputs aside.
-std::vector<int64_t> crossing_bytes(const JointFacts& facts) {
+// it; parameters and inputs aside. What lives across two attentions is no residual stream but
+// shared by blocks: it counts to the end, so that it is not what makes the last block's positions
+// narrow.
+std::vector<int64_t> crossing_bytes(const JointFacts& facts, const std::vector<int>& attentions) {
   std::vector<int> last_use(facts.forward_end, -1);
   for (int i = 0; i < facts.forward_end; ++i) {
     if (!facts.required[i] || facts.phase[i] != Phase::kForward) continue;
@@ -18,8 +20,11 @@ std::vector<int64_t> crossing_bytes(const JointFacts& facts) {
   std::vector<int64_t> bytes(facts.forward_end + 1, 0);
   for (int i = 0; i < facts.forward_end; ++i) {
     if (facts.phase[i] != Phase::kForward || last_use[i] <= i) continue;
+    const auto next = std::upper_bound(attentions.begin(), attentions.end(), i);
+    const bool shared = attentions.end() - next >= 2 && next[1] < last_use[i];
+    const int end = shared ? facts.forward_end : last_use[i] + 1;
     bytes[i + 1] += facts.graph.nodes[i].bytes;
-    bytes[last_use[i] + 1] -= facts.graph.nodes[i].bytes;
+    bytes[end] -= facts.graph.nodes[i].bytes;
   }
   for (size_t p = 1; p < bytes.size(); ++p) bytes[p] += bytes[p - 1];
   return bytes;
@@ -114,11 +119,11 @@ void assign_nodes(const JointFacts& facts, Segments& segments) {
 }  // namespace
 
 Segments find_segments(const JointFacts& facts) {
-  const std::vector<int64_t> bytes = crossing_bytes(facts);
   std::vector<int> attentions;
   for (int i = 0; i < facts.forward_end; ++i) {
     if (facts.attention[i]) attentions.push_back(i);
   }
+  const std::vector<int64_t> bytes = crossing_bytes(facts, attentions);
 
   Segments segments;
   segments.begin = {0};

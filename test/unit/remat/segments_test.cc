@@ -1,0 +1,84 @@
+#include "remat/segments.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "joint_models.h"
+
+namespace autosp {
+namespace {
+
+std::vector<std::string> first_names(const JointGraph& graph, const Segments& segments) {
+  std::vector<std::string> names;
+  for (int s = 1; s < segments.count(); ++s) names.push_back(graph.nodes[segments.begin[s]].name);
+  return names;
+}
+
+std::vector<std::string> kept_between(const JointGraph& graph, const Segments& segments) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (segments.crossing[i]) names.push_back(graph.nodes[i].name);
+  }
+  return names;
+}
+
+TEST(Segments, BlocksBeginWhereTheResidualStreamAloneCrosses) {
+  const JointGraph graph = transformer({.blocks = 4});
+  const JointFacts facts(graph);
+  const Segments segments = find_segments(facts);
+  EXPECT_EQ(first_names(graph, segments),
+            (std::vector<std::string>{"norm1", "norm2", "norm3", "logits"}));
+  EXPECT_TRUE(segments.has_tail);
+  EXPECT_EQ(kept_between(graph, segments),
+            (std::vector<std::string>{"rotary", "x1", "x2", "x3", "x4"}));
+  EXPECT_EQ(segments.width[2], 131072 + 2048);  // x2 and the table that all blocks share
+  EXPECT_EQ(segments.of[find(graph, "down2")], 2);
+  EXPECT_EQ(segments.of[find(graph, "table")], -1);
+  EXPECT_EQ(segments.of[find(graph, "dup2")], -1);
+}
+
+TEST(Segments, TwoBlocksAreEnoughToKnowWhereTheLastEnds) {
+  const JointGraph graph = transformer({.blocks = 2, .exchanges = true});
+  const JointFacts facts(graph);
+  const Segments segments = find_segments(facts);
+  EXPECT_EQ(first_names(graph, segments), (std::vector<std::string>{"norm1", "logits"}));
+  EXPECT_TRUE(segments.has_tail);
+}
+
+TEST(Segments, OneBlockEndsBeforeTheLastProduct) {
+  const JointGraph graph = transformer({.blocks = 1});
+  const JointFacts facts(graph);
+  const Segments segments = find_segments(facts);
+  EXPECT_EQ(first_names(graph, segments), (std::vector<std::string>{"logits"}));
+}
+
+TEST(Segments, WithoutAttentionAllIsOne) {
+  const JointGraph graph = parse_joint_graph(
+      "%x: float32[8] 32B = placeholder:primal()\n"
+      "%y: float32[8] 32B = aten.sin.default(%x)\n"
+      "%z: float32[8] 32B = aten.sin.default(%y)\n"
+      "output(%z |)\n");
+  const JointFacts facts(graph);
+  const Segments segments = find_segments(facts);
+  EXPECT_EQ(segments.count(), 1);
+  EXPECT_FALSE(segments.has_tail);
+}
+
+TEST(Segments, ForwardOperatorsAmongTheBackwardsGoWithWhatTheyRead) {
+  const JointGraph graph = parse_joint_graph(
+      "%g: float32[8] 32B = placeholder:tangent()\n"
+      "%x: float32[8] 32B = placeholder:primal()\n"
+      "%y: float32[8] 32B = aten.sin.default(%x)\n"
+      "%dy: float32[8] 32B = aten.neg.default(%g)\n"
+      "%cosine: float32[8] 32B = aten.cos.default(%x)\n"
+      "%dx: float32[8] 32B = aten.mul.Tensor(%dy, %cosine)\n"
+      "output(%y | %dx)\n");
+  const JointFacts facts(graph);
+  const Segments segments = find_segments(facts);
+  EXPECT_EQ(segments.of[find(graph, "cosine")], 0);
+}
+
+}  // namespace
+}  // namespace autosp
