@@ -222,7 +222,8 @@ def many_calls(rank):
     agreement._store = store = Posts(agreement._store)
     for call in range(10):
         agreement.agree("run", {"call": str(call)})
-    return store.kept, store.check(["8/verdict"])
+    # Rank 0 removes verdicts, perhaps after the others have gone on.
+    return store.kept, rank == 0 and store.check(["8/verdict"])
 
 
 def test_old_posts_are_removed():
