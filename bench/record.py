@@ -45,22 +45,25 @@ class Table:
         return f"**{self.title}**\n\n{text}\n" + (f"\n{self.note}\n" if self.note else "")
 
 
-def finish(
-    path: Path | None, tables: list[Table], device: str = "cpu", aims: dict | None = None, **figures
-) -> None:
-    """Prints tables and which aims are met, and writes them with the figures to `path`."""
-    aims = aims or {}
+def finish(path: Path | None, tables: list[Table], aims: dict | None = None, **more) -> None:
+    """Prints tables and which aims are met, and writes all to `path` unless that is None."""
     for table in tables:
         table.show()
-    for aim, met in aims.items():
+    for aim, met in (aims or {}).items():
         print(f"{'met    ' if met else 'not met'}  {aim}", flush=True)
-    if path is None:
-        return
+    if path is not None:
+        write(path, tables, aims or {}, **more)
+
+
+def write(
+    path: Path, tables: list[Table], aims: dict, device="cpu", command: str = "", **figures
+) -> None:
+    """`figures` are what the tables were made from; `command` is the running script's own."""
     script = Path(sys.argv[0]).resolve()
     root = RESULTS.parent.parent
     name = str(script.relative_to(root)) if script.is_relative_to(root) else script.name
     record = {
-        "command": shlex.join(["python", name, *sys.argv[1:]]),
+        "command": command or shlex.join(["python", name, *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": device_name(device),
         "load": round(os.getloadavg()[0], 1),
