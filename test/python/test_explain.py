@@ -1,5 +1,8 @@
 """What explain says, against sizes computed by hand."""
 
+import importlib.util
+from pathlib import Path
+
 import autosp
 import pytest
 import torch
@@ -144,3 +147,21 @@ def test_a_large_model_on_a_small_machine(capsys):
     assert report.outputs[1].bytes == tokens // ranks * 128256 * 2
     assert not any(f"{tokens}, {tokens}" in row.value for row in report.replicated)
     assert "31.3 GiB  cut along dim 1" in capsys.readouterr().out
+
+
+def test_the_picture_is_drawn_from_the_report(tmp_path):
+    path = Path(__file__).resolve().parents[2] / "tools/draw_layer.py"
+    spec = importlib.util.spec_from_file_location("draw_layer", path)
+    draw_layer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw_layer)
+    made = draw_layer.report()
+    steps = draw_layer.steps_of(draw_layer.one_layer(made.operators))
+    rows = [[s.title for s in steps if s.row == row and not s.is_exchange] for row in range(8)]
+    assert rows[1] == ["q_proj", "k_proj", "v_proj"]
+    assert [row for row, titles in enumerate(rows) if not titles] == [3, 6]  # the exchanges
+    assert rows[5] == ["sdpa_attention_forward"]
+    cuts = {step.title: draw_layer.cut_of(step.outputs[0].value) for step in steps}
+    assert {title for title, cut in cuts.items() if cut == "heads"} >= {"sdpa_attention_forward"}
+    assert all(cuts[title] == "tokens" for title in ("q_proj", "o_proj", "mlp"))
+    draw_layer.Picture(made, steps).figure.savefig(tmp_path / "layer.svg")
+    assert (tmp_path / "layer.svg").stat().st_size > 50_000
