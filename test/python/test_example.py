@@ -32,12 +32,22 @@ def compile(model):
     return model
 """
 
+# An editable install has a finder of its own that comes before the path.
+PATH_FIRST = """
+import sys
+from importlib.machinery import PathFinder
+
+sys.meta_path.remove(PathFinder)
+sys.meta_path.insert(0, PathFinder)
+"""
+
 
 def _run(*arguments, package=None, tmp_path=None):
     """Runs the example, with the text of a module in the package's place if given."""
     env = {**os.environ, "COLUMNS": "120"}
     if package is not None:
         (tmp_path / "autosp.py").write_text(package)
+        (tmp_path / "sitecustomize.py").write_text(PATH_FIRST)
         env["PYTHONPATH"] = str(tmp_path)
     command = [sys.executable, str(EXAMPLES / "train.py"), *map(str, arguments)]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
