@@ -6,32 +6,44 @@ namespace autosp {
 
 namespace {
 
+// A softmax, or what its decomposition exponentiates with.
 bool is_softmax(std::string_view target) {
-  return target.substr(0, 13) == "aten._softmax" && target.substr(0, 14) != "aten._softmax_";
+  const auto is = [&](std::string_view name) {
+    return target.substr(0, name.size()) == name && target.size() > name.size() &&
+           target[name.size()] == '.';
+  };
+  return is("aten._softmax") || is("aten._safe_softmax") || is("aten.exp");
 }
 
-// Whether a product of matrices is reached from `node` through views and fused operators with one
-// user each, upwards or downwards.
-bool meets_product(const JointFacts& facts, int node, bool upwards) {
-  for (int steps = 0; steps < 16; ++steps) {
-    int next = -1;
+// A product of two activations, as of queries and keys.
+bool is_inner_product(const JointFacts& facts, int node) {
+  const auto& nodes = facts.graph.nodes;
+  return facts.kernel[node] == Kernel::kMatmul &&
+         std::none_of(nodes[node].inputs.begin(), nodes[node].inputs.end(),
+                      [&](int input) { return nodes[facts.storage[input]].parameter; });
+}
+
+// The closest inner product that `node` reads or is read by, through operators that are fused;
+// -1 if there is none. Looks at a bounded number of nodes.
+int closest_product(const JointFacts& facts, int node, bool upwards) {
+  constexpr size_t kBound = 64;
+  std::vector<int> queue = {node};
+  const auto visit = [&](int next) {
+    if (!facts.required[next] || facts.phase[next] != Phase::kForward) return;
+    if (std::find(queue.begin(), queue.end(), next) == queue.end()) queue.push_back(next);
+  };
+  for (size_t i = 0; i < std::min(queue.size(), kBound); ++i) {
+    const int current = queue[i];
+    if (i > 0 && is_inner_product(facts, current)) return current;
+    const Kernel kernel = facts.kernel[current];
+    if (kernel != Kernel::kFused && kernel != Kernel::kView && kernel != Kernel::kItem) continue;
     if (upwards) {
-      const auto& inputs = facts.graph.nodes[node].inputs;
-      if (inputs.empty()) return false;
-      next = *std::max_element(inputs.begin(), inputs.end());
+      for (const int input : facts.graph.nodes[current].inputs) visit(input);
     } else {
-      for (const int user : facts.users(node)) {
-        if (!facts.required[user]) continue;
-        if (next >= 0) return false;
-        next = user;
-      }
-      if (next < 0) return false;
+      for (const int user : facts.users(current)) visit(user);
     }
-    if (facts.kernel[next] == Kernel::kMatmul) return true;
-    if (facts.kernel[next] != Kernel::kFused && facts.kernel[next] != Kernel::kView) return false;
-    node = next;
   }
-  return false;
+  return -1;
 }
 
 // A value of one operator is written to memory when something outside of the fused neighbourhood
@@ -113,9 +125,15 @@ JointFacts::JointFacts(const JointGraph& joint) : graph(joint) {
 
   for (int i = 0; i < forward_end; ++i) {
     if (!required[i] || phase[i] != Phase::kForward) continue;
-    attention[i] = kernel[i] == Kernel::kAttention ||
-                   (is_softmax(graph.nodes[i].target) && meets_product(*this, i, true) &&
-                    meets_product(*this, i, false));
+    AttentionSpan span{i, i};
+    if (kernel[i] != Kernel::kAttention) {
+      if (!is_softmax(graph.nodes[i].target)) continue;
+      span = {closest_product(*this, i, true), closest_product(*this, i, false)};
+      if (span.begin < 0 || span.end < 0) continue;
+      attention[span.end] = true;
+    }
+    attention[i] = true;
+    if (attentions.empty() || attentions.back().end < span.begin) attentions.push_back(span);
   }
 }
 

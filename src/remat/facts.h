@@ -19,6 +19,13 @@ enum class Phase : uint8_t {
   kOutput,
 };
 
+// An attention of the forward: one operator, or the products and the softmax between them that it
+// is written out in.
+struct AttentionSpan {
+  int begin = 0;  // the operator, or the product that makes the scores
+  int end = 0;    // the operator, or the product with the values
+};
+
 // Linear in nodes and inputs. `graph` must outlive it and has been verified.
 struct JointFacts {
   explicit JointFacts(const JointGraph& graph);
@@ -39,12 +46,13 @@ struct JointFacts {
   const JointGraph& graph;
   std::vector<Phase> phase;
   std::vector<Kernel> kernel;
-  std::vector<bool> required;   // the forward's outputs need it
-  std::vector<int> storage;     // per node the one whose storage its value lies in
-  std::vector<int> keeper;      // per storage (by that node) the node at which it is kept
-  std::vector<bool> several;    // an operator whose outputs are taken by getitem
-  std::vector<bool> attention;  // the node at which an attention's result is made (see below)
-  int forward_end = 0;          // one past the last required node
+  std::vector<bool> required;             // the forward's outputs need it
+  std::vector<int> storage;               // per node the one whose storage its value lies in
+  std::vector<int> keeper;                // per storage (by that node) the node at which it is kept
+  std::vector<bool> several;              // an operator whose outputs are taken by getitem
+  std::vector<bool> attention;            // part of an attention that costs much to make again
+  std::vector<AttentionSpan> attentions;  // in order
+  int forward_end = 0;                    // one past the last required node
 
  private:
   std::vector<int> user_begin_;

@@ -11,7 +11,8 @@ namespace {
 // it; parameters and inputs aside. What lives across two attentions is no residual stream but
 // shared by blocks: it counts to the end, so that it is not what makes the last block's positions
 // narrow.
-std::vector<int64_t> crossing_bytes(const JointFacts& facts, const std::vector<int>& attentions) {
+std::vector<int64_t> crossing_bytes(const JointFacts& facts) {
+  const auto& attentions = facts.attentions;
   std::vector<int> last_use(facts.forward_end, -1);
   for (int i = 0; i < facts.forward_end; ++i) {
     if (!facts.required[i] || facts.phase[i] != Phase::kForward) continue;
@@ -20,10 +21,14 @@ std::vector<int64_t> crossing_bytes(const JointFacts& facts, const std::vector<i
   std::vector<int64_t> bytes(facts.forward_end + 1, 0);
   for (int i = 0; i < facts.forward_end; ++i) {
     if (facts.phase[i] != Phase::kForward || last_use[i] <= i) continue;
-    const auto next = std::upper_bound(attentions.begin(), attentions.end(), i);
-    const bool shared = attentions.end() - next >= 2 && next[1] < last_use[i];
+    // All outputs of an operator are made with it.
+    const int made = facts.kernel[i] == Kernel::kItem ? facts.graph.nodes[i].inputs[0] : i;
+    const auto next = std::upper_bound(
+        attentions.begin(), attentions.end(), i,
+        [](int node, const AttentionSpan& attention) { return node < attention.begin; });
+    const bool shared = attentions.end() - next >= 2 && next[1].end < last_use[i];
     const int end = shared ? facts.forward_end : last_use[i] + 1;
-    bytes[i + 1] += facts.graph.nodes[i].bytes;
+    bytes[made + 1] += facts.graph.nodes[i].bytes;
     bytes[end] -= facts.graph.nodes[i].bytes;
   }
   for (size_t p = 1; p < bytes.size(); ++p) bytes[p] += bytes[p - 1];
@@ -93,6 +98,10 @@ void assign_nodes(const JointFacts& facts, Segments& segments) {
   int segment = 0;
   for (int i = 0; i < count; ++i) {
     if (facts.phase[i] != Phase::kForward) continue;
+    if (facts.kernel[i] == Kernel::kItem) {
+      segments.of[i] = segments.of[nodes[i].inputs[0]];
+      continue;
+    }
     if (i < facts.forward_end) {
       while (segment + 1 < segments.count() && segments.begin[segment + 1] <= i) ++segment;
       segments.of[i] = segment;
@@ -119,25 +128,22 @@ void assign_nodes(const JointFacts& facts, Segments& segments) {
 }  // namespace
 
 Segments find_segments(const JointFacts& facts) {
-  std::vector<int> attentions;
-  for (int i = 0; i < facts.forward_end; ++i) {
-    if (facts.attention[i]) attentions.push_back(i);
-  }
-  const std::vector<int64_t> bytes = crossing_bytes(facts, attentions);
+  const std::vector<AttentionSpan>& attentions = facts.attentions;
+  const std::vector<int64_t> bytes = crossing_bytes(facts);
 
   Segments segments;
   segments.begin = {0};
   int previous = 0;
-  for (const int attention : attentions) {
-    const int position = last_narrowest(bytes, previous, attention);
+  for (const AttentionSpan& attention : attentions) {
+    const int position = last_narrowest(bytes, previous, attention.begin);
     if (!operators_in(facts, segments.begin.back(), position).empty()) {
       segments.begin.push_back(position);
     }
-    previous = attention + 1;
+    previous = attention.end + 1;
   }
   if (!attentions.empty()) {
     int tail = end_of_last_block(facts, segments.begin);
-    if (tail <= attentions.back()) tail = before_last_product(facts, bytes, previous);
+    if (tail <= attentions.back().end) tail = before_last_product(facts, bytes, previous);
     if (tail > previous && tail < facts.forward_end) {
       segments.begin.push_back(tail);
       segments.has_tail = true;

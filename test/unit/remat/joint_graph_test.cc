@@ -84,14 +84,24 @@ TEST(JointFacts, PhasesStoragesAndKeepers) {
 TEST(JointFacts, WrittenOutAttentionIsFoundBetweenItsProducts) {
   const JointGraph graph = parse_joint_graph(
       "%q: float32[2,8,4] 256B = placeholder:primal()\n"
+      "%w: float32[2,4,4] 128B = placeholder:primal() parameter\n"
       "%scores: float32[2,8,8] 512B = aten.bmm.default(%q, %q)\n"
       "%scaled: float32[2,8,8] 512B = aten.div.Tensor(%scores)\n"
-      "%weights: float32[2,8,8] 512B = aten._softmax.default(%scaled)\n"
-      "%out: float32[2,8,4] 256B = aten.bmm.default(%weights, %q)\n"
-      "%gate: float32[2,8,4] 256B = aten._softmax.default(%out)\n"
-      "output(%gate |)\n");
+      "%weights: float32[2,8,8] 512B = aten._safe_softmax.default(%scaled)\n"
+      "%draw = aten.native_dropout.default(%weights) random\n"
+      "%dropped: float32[2,8,8] 512B = getitem(%draw)\n"
+      "%out: float32[2,8,4] 256B = aten.bmm.default(%dropped, %q)\n"
+      "%routes: float32[2,8,4] 256B = aten.bmm.default(%out, %w)\n"
+      "%gate: float32[2,8,4] 256B = aten._softmax.default(%routes)\n"
+      "%mixed: float32[2,8,4] 256B = aten.bmm.default(%gate, %w)\n"
+      "output(%mixed |)\n");
   const JointFacts facts(graph);
+  ASSERT_EQ(facts.attentions.size(), 1u);
+  EXPECT_EQ(facts.attentions[0].begin, find(graph, "scores"));
+  EXPECT_EQ(facts.attentions[0].end, find(graph, "out"));
   EXPECT_TRUE(facts.attention[find(graph, "weights")]);
+  EXPECT_TRUE(facts.attention[find(graph, "out")]);
+  EXPECT_FALSE(facts.attention[find(graph, "scaled")]);
   EXPECT_FALSE(facts.attention[find(graph, "gate")]);
 }
 

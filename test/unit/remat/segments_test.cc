@@ -47,6 +47,15 @@ TEST(Segments, TwoBlocksAreEnoughToKnowWhereTheLastEnds) {
   EXPECT_TRUE(segments.has_tail);
 }
 
+TEST(Segments, OutputsOfOneOperatorAreNotParted) {
+  const JointGraph graph = transformer({.blocks = 4, .dropout = true});
+  const JointFacts facts(graph);
+  const Segments segments = find_segments(facts);
+  EXPECT_EQ(first_names(graph, segments),
+            (std::vector<std::string>{"norm1", "norm2", "norm3", "logits"}));
+  EXPECT_EQ(segments.of[find(graph, "mask2")], segments.of[find(graph, "draw2")]);
+}
+
 TEST(Segments, OneBlockEndsBeforeTheLastProduct) {
   const JointGraph graph = transformer({.blocks = 1});
   const JointFacts facts(graph);
@@ -64,6 +73,26 @@ TEST(Segments, WithoutAttentionAllIsOne) {
   const Segments segments = find_segments(facts);
   EXPECT_EQ(segments.count(), 1);
   EXPECT_FALSE(segments.has_tail);
+}
+
+TEST(Segments, NoBoundaryBetweenAnOperatorAndItsItems) {
+  std::string text = "%x0: float32[8] 32B = placeholder:primal()\n";
+  for (const std::string n : {"0", "1"}) {
+    const std::string next = std::to_string(std::stoi(n) + 1);
+    text += "%norm" + n + " = aten.native_layer_norm.default(%x" + n + ")\n";
+    text += "%row" + n + ": float32[8] 32B = getitem(%norm" + n + ")\n";
+    text += "%mean" + n + ": float32[1] 4B = getitem(%norm" + n + ")\n";
+    text += "%q" + n + ": float32[8] 32B = aten.mul.Tensor(%row" + n + ", %mean" + n + ")\n";
+    text += "%attention" + n + " = aten._scaled_dot_product_flash_attention.default(%q" + n +
+            ", %q" + n + ", %q" + n + ")\n";
+    text += "%out" + n + ": float32[8] 32B = getitem(%attention" + n + ")\n";
+    text += "%x" + next + ": float32[8] 32B = aten.add.Tensor(%x" + n + ", %out" + n + ")\n";
+  }
+  const JointGraph graph = parse_joint_graph(text + "output(%x2 |)\n");
+  const JointFacts facts(graph);
+  const Segments segments = find_segments(facts);
+  ASSERT_EQ(segments.count(), 2);
+  EXPECT_EQ(first_names(graph, segments), (std::vector<std::string>{"norm1"}));
 }
 
 TEST(Segments, ForwardOperatorsAmongTheBackwardsGoWithWhatTheyRead) {
