@@ -14,7 +14,7 @@ from . import _engine
 
 PACKAGES = [
     os.path.dirname(file) + os.sep for file in (torch.__file__, __file__)
-]  # their frames are not the model's
+]  # their frames are not the model's; AutoSP itself is the last
 
 
 def target_name(target) -> str:

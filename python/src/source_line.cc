@@ -53,7 +53,8 @@ std::string source_line(std::string_view trace, const std::vector<std::string>& 
         std::none_of(packages.begin(), packages.end(),
                      [&](const std::string& root) { return path.starts_with(root); });
     if (is_model) return frame;
-    if (innermost.empty()) innermost = std::move(frame);
+    const bool is_own = path.starts_with(packages.back());
+    if (innermost.empty() && !is_own) innermost = std::move(frame);
   }
   return innermost;
 }

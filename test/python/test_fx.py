@@ -205,6 +205,7 @@ def test_source_line_is_the_models():
         "model.py:12 in forward: return self.lin(x)"
     )
     assert _engine.source_line(trace, ["/lib/", "/home/"]).startswith("linear.py:130 in forward")
+    assert _engine.source_line(trace, ["/home/", "/lib/"]).startswith("model.py:12 in forward")
     assert _engine.source_line("", ["/lib/"]) == ""
 
 
