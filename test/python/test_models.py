@@ -2,6 +2,8 @@
 and plain programs, through compilers.
 """
 
+import os
+
 import gloo_pool
 import parity
 import programs
@@ -134,6 +136,63 @@ def test_plain_programs(ranks, names):
 def test_inductor(name, attention):
     args = (name, attention, token_inputs(), "inductor", torch.float32)
     assert gloo_pool.run(2, hugging_face_step, *args, timeout_seconds=550) == [[]] * 2
+
+
+# ---- torch's own entry points ----
+
+
+def through_torch(rank, how, name, inputs):
+    """The backend by its name, twice in a row: another length comes second."""
+    model, alone = hugging_face(name, "sdpa"), hugging_face(name, "sdpa")
+    options = {"backend": "aot_eager", "outputs": "full"}
+    if how == "model.compile":
+        model.compile(backend="autosp", fullgraph=True, options=options)
+        call = model
+    else:
+        call = torch.compile(model, backend="autosp", fullgraph=True, options=options)
+    return [
+        difference
+        for batch in inputs
+        for difference in differences(
+            take_step(model, call, batch),
+            take_step(alone, alone, batch),
+            HUGGING_FACE_TOLERANCE,
+        )
+    ]
+
+
+@pytest.mark.parametrize("how, name", [("model.compile", "llama"), ("torch.compile", "mistral")])
+def test_torch_entry_points(how, name):
+    batches = [token_inputs(), token_inputs(24)]
+    assert gloo_pool.run(2, through_torch, how, name, batches) == [[]] * 2
+
+
+# ---- Compiler caches ----
+
+
+def twice_with_caches(rank, directory):
+    """Compiles a model, forgets it and compiles it again from what is on disk, where rank 1 has
+    lost its files: the differences and how often AOTAutograd's cache was hit in each round.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(directory, str(rank))
+    program = programs.lm(layers=1, dtype=torch.float32)
+    rounds = []
+    for number in range(2):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        if number == 1 and rank == 1:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(directory, "empty")
+        wrong = one_step(rank, program.make, program.inputs(), 2e-6, {"backend": "inductor"})
+        counts = torch._dynamo.utils.counters["aot_autograd"]
+        rounds.append((wrong, counts["autograd_cache_hit"], counts["autograd_cache_bypass"]))
+    return rounds
+
+
+@pytest.mark.inductor
+def test_one_rank_hits_a_compiler_cache_and_the_other_does_not(tmp_path):
+    first, second = gloo_pool.run(2, twice_with_caches, str(tmp_path), timeout_seconds=550)
+    assert first == [([], 0, 0), ([], 1, 0)]
+    assert second == [([], 0, 0), ([], 0, 0)]
 
 
 # ---- Several steps ----
