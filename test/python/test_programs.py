@@ -5,6 +5,7 @@ operators it inserts, not of a compiler behind it.
 """
 
 import pytest
+from forms import FORMS
 from parity import check_simulated
 from programs import PROGRAMS, PROGRAMS_OF_THREE
 
@@ -43,3 +44,11 @@ def test_three_ranks(name):
 def test_four_ranks(name):
     program = PROGRAMS[name]
     check_simulated(program.make, program.inputs(), 4, program.tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMS)
+def test_forms(name):
+    """Cotangents of all outputs, too."""
+    form = FORMS[name]
+    check_simulated(form.make, form.inputs(), 2, form.tolerance, cotangents=True)
