@@ -50,7 +50,7 @@ int closest_product(const JointFacts& facts, int node, bool upwards) {
 // reads it.
 bool is_written(const JointFacts& facts, int node) {
   for (const int user : facts.users(node)) {
-    if (facts.phase[user] != facts.phase[node]) continue;
+    if (facts.for_backward(user) != facts.for_backward(node)) continue;
     if (facts.kernel[user] == Kernel::kView || facts.kernel[user] == Kernel::kItem) {
       if (is_written(facts, user)) return true;
     } else if (facts.kernel[user] != Kernel::kFused) {
@@ -123,6 +123,10 @@ JointFacts::JointFacts(const JointGraph& joint) : graph(joint) {
     for (const int input : graph.nodes[i].inputs) required[input] = true;
   }
 
+  for (int i = forward_end; i < count; ++i) {
+    if (phase[i] == Phase::kForward) phase[i] = Phase::kLate;
+  }
+
   for (int i = 0; i < forward_end; ++i) {
     if (!required[i] || phase[i] != Phase::kForward) continue;
     AttentionSpan span{i, i};
@@ -162,7 +166,8 @@ std::vector<int64_t> node_nanoseconds(const JointFacts& facts, const Device& dev
     for (const int input : nodes[i].inputs) {
       call.inputs.push_back(&sizes[input]);
       const int base = facts.storage[input];
-      const bool inside = fused && !written[base] && facts.phase[base] == facts.phase[i];
+      const bool inside =
+          fused && !written[base] && facts.for_backward(base) == facts.for_backward(i);
       // A view of less than its storage reads less.
       if (!inside && seen[base] != i) {
         call.read += std::min(nodes[base].bytes, nodes[input].bytes);

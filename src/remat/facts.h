@@ -15,6 +15,7 @@ namespace autosp {
 enum class Phase : uint8_t {
   kInput,     // a primal, a tangent, a constant
   kForward,   // depends on no tangent: it can run in the forward, or again in the backward
+  kLate,      // depends on no tangent, but stands behind the forward: runs in the backward alone
   kBackward,  // depends on a tangent
   kOutput,
 };
@@ -32,6 +33,10 @@ struct JointFacts {
 
   std::span<const int> users(int node) const {
     return {user_.data() + user_begin_[node], user_.data() + user_begin_[node + 1]};
+  }
+
+  bool for_backward(int node) const {
+    return phase[node] == Phase::kLate || phase[node] == Phase::kBackward;
   }
 
   int64_t storage_bytes(int node) const { return graph.nodes[storage[node]].bytes; }

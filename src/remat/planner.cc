@@ -56,6 +56,12 @@ RematPlan Planner::assemble(const std::vector<const CutSolution*>& solutions) co
     const std::vector<int>& nodes = cuts_[s].nodes();
     for (size_t k = 0; k < nodes.size(); ++k) plan.actions[nodes[k]] = actions[k];
   }
+  for (size_t i = 0; i < plan.actions.size(); ++i) {
+    const JointNode& node = graph_.nodes[i];
+    const bool fixed = node.tagged || node.mutates || node.random || node.dtype.empty();
+    // Or torch might move it to the forward and keep it.
+    if (facts_.phase[i] == Phase::kLate && !fixed) plan.actions[i] = Action::kRecompute;
+  }
   verify(facts_, segments_, plan.actions);
   plan.peak = simulate(facts_, plan.actions);
   for (const int node : plan.peak.recomputed) plan.recompute_ns += ns_[node];

@@ -12,6 +12,12 @@ namespace autosp {
 
 namespace {
 
+int64_t elements(const JointNode& node) {
+  int64_t count = 1;
+  for (const int64_t size : node.shape) count *= size;
+  return count;
+}
+
 class Hash {
  public:
   void add(uint64_t value) {
@@ -100,13 +106,15 @@ void SegmentCut::describe(int local, const std::vector<int>& local_of) {
   Value& value = values_[local];
   value.size = joint.bytes == 0 && joint.dtype.empty() && !facts_.several[node];
   value.alias = facts_.keeper[facts_.storage[node]] != node;
-  value.bytes = value.size || (joint.bytes == 0 && !facts_.several[node]) ? 0
-                : facts_.can_keep(node)                                   ? joint.bytes
-                                                                          : -1;
+  if (facts_.can_keep(node)) {
+    value.bytes = joint.bytes;
+  } else if (joint.bytes > 0 || facts_.several[node]) {
+    value.bytes = -1;
+  }
   value.outside = joint.tagged || joint.mutates || segments_.crossing[node];
   for (const int user : facts_.users(node)) {
     // What the user made a checkpoint region runs again, from these.
-    if (facts_.phase[user] == Phase::kBackward || facts_.graph.nodes[user].tagged) {
+    if (facts_.for_backward(user) || facts_.graph.nodes[user].tagged) {
       value.for_backward = true;
     }
     if (facts_.phase[user] != Phase::kOutput) continue;
@@ -135,10 +143,12 @@ bool SegmentCut::banned(const Bans& bans, int local) const {
   if (kernel == Kernel::kCollective) {
     return bans.exchanges || (bans.exchanges_before_attention && !values_[local].after_attention);
   }
-  if (!bans.reductions || kernel != Kernel::kFused || joint.bytes == 0) return false;
+  if (!bans.reductions || kernel != Kernel::kFused) return false;
   int64_t read = 0;
-  for (const int input : joint.inputs) read += facts_.graph.nodes[input].bytes;
-  return joint.bytes * 4 < read;
+  for (const int input : joint.inputs) {
+    read = std::max(read, elements(facts_.graph.nodes[input]));
+  }
+  return elements(joint) * 4 <= read;
 }
 
 CutSolution SegmentCut::solve(const Bans& bans, const CutWeights& weights) const {

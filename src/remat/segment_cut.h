@@ -19,7 +19,7 @@ namespace autosp {
 struct Bans {
   bool attention = false;
   bool products = false;    // of matrices
-  bool reductions = false;  // to a quarter of what they read, or less
+  bool reductions = false;  // to a quarter of the elements that they read, or less
   bool exchanges_before_attention = false;
   bool exchanges = false;
 

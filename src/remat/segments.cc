@@ -102,15 +102,8 @@ void assign_nodes(const JointFacts& facts, Segments& segments) {
       segments.of[i] = segments.of[nodes[i].inputs[0]];
       continue;
     }
-    if (i < facts.forward_end) {
-      while (segment + 1 < segments.count() && segments.begin[segment + 1] <= i) ++segment;
-      segments.of[i] = segment;
-      continue;
-    }
-    segments.of[i] = 0;
-    for (const int input : nodes[i].inputs) {
-      segments.of[i] = std::max(segments.of[i], segments.of[input]);
-    }
+    while (segment + 1 < segments.count() && segments.begin[segment + 1] <= i) ++segment;
+    segments.of[i] = segment;
   }
 
   segments.crossing.assign(count, false);

@@ -5,7 +5,7 @@
 // crosses their boundaries is kept. Boundaries are narrow positions of the forward: for every
 // attention the last one, between the attention before it and its own inputs, that the fewest bytes
 // cross, which is where the residual stream alone does. Values that cross many boundaries (rotary
-// tables, masks) add the same bytes everywhere, and so do not matter.
+// tables, masks) count everywhere, and so do not matter.
 //
 //   x0 = embedding        | x1 = x0 + attention(…) … | … | xn = … | logits, loss
 //   segment 0             | 1                        |   | n      | tail
@@ -23,7 +23,7 @@ namespace autosp {
 
 struct Segments {
   std::vector<int> begin;      // per segment its first position; the first is 0
-  std::vector<int> of;         // per node its segment; -1 for inputs and the backward's nodes
+  std::vector<int> of;         // per node its segment; -1 for what is not of the forward
   std::vector<bool> crossing;  // per node: kept because a later segment reads its storage
   std::vector<int64_t> width;  // per segment: bytes that its beginning is crossed by
   bool has_tail = false;       // the last segment is the tail
@@ -31,7 +31,6 @@ struct Segments {
   int count() const { return static_cast<int>(begin.size()); }
 };
 
-// Nodes of the forward that stand among the backward's belong to the last segment that they read.
 // Linear in nodes and inputs but for the comparison of the last blocks.
 Segments find_segments(const JointFacts& facts);
 

@@ -75,8 +75,8 @@ TEST(JointFacts, PhasesStoragesAndKeepers) {
   EXPECT_TRUE(facts.can_keep(find(graph, "got")));  // not before it has arrived
   EXPECT_FALSE(facts.can_keep(sent));
   EXPECT_FALSE(facts.can_keep(find(graph, "half")));
-  EXPECT_EQ(facts.phase[find(graph, "scale")], Phase::kForward);
-  EXPECT_FALSE(facts.required[find(graph, "scale")]);
+  EXPECT_EQ(facts.phase[find(graph, "scale")], Phase::kLate);
+  EXPECT_EQ(facts.phase[find(graph, "two")], Phase::kForward);
   EXPECT_EQ(facts.phase[find(graph, "grad")], Phase::kBackward);
   EXPECT_EQ(facts.forward_end, find(graph, "left") + 1);
 }

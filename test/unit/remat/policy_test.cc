@@ -99,6 +99,21 @@ TEST(Policy, TheUsersCheckpointRegionsAreLeftAlone) {
   EXPECT_EQ(plan.actions[find(graph, "out2")], Action::kSave);
 }
 
+TEST(Policy, ForwardOperatorsBehindTheForwardAreNotKept) {
+  JointGraph graph = parse_joint_graph(
+      "%x: float32[64] 256B = placeholder:primal()\n"
+      "%g: float32[64] 256B = placeholder:tangent()\n"
+      "%y: float32[64] 256B = aten.sin.default(%x)\n"
+      "%dy: float32[64] 256B = aten.neg.default(%g)\n"
+      "%sum: float32[] 4B = aten.sum.default(%x)\n"
+      "%dx: float32[64] 256B = aten.mul.Tensor(%dy, %sum)\n"
+      "output(%y | %dx)\n");
+  const RematPlan plan = plan_remat(graph, {.name = "sac"});
+  EXPECT_EQ(plan.actions[find(graph, "sum")], Action::kRecompute);
+  EXPECT_TRUE(plan.peak.saved.empty());
+  EXPECT_EQ(plan.recompute_ns, 0);  // it runs once
+}
+
 TEST(Policy, OffLeavesEverythingToTorch) {
   const JointGraph graph = transformer({.blocks = 3});
   const RematPlan plan = plan_remat(graph, {.name = "off"});

@@ -95,19 +95,5 @@ TEST(Segments, NoBoundaryBetweenAnOperatorAndItsItems) {
   EXPECT_EQ(first_names(graph, segments), (std::vector<std::string>{"norm1"}));
 }
 
-TEST(Segments, ForwardOperatorsAmongTheBackwardsGoWithWhatTheyRead) {
-  const JointGraph graph = parse_joint_graph(
-      "%g: float32[8] 32B = placeholder:tangent()\n"
-      "%x: float32[8] 32B = placeholder:primal()\n"
-      "%y: float32[8] 32B = aten.sin.default(%x)\n"
-      "%dy: float32[8] 32B = aten.neg.default(%g)\n"
-      "%cosine: float32[8] 32B = aten.cos.default(%x)\n"
-      "%dx: float32[8] 32B = aten.mul.Tensor(%dy, %cosine)\n"
-      "output(%y | %dx)\n");
-  const JointFacts facts(graph);
-  const Segments segments = find_segments(facts);
-  EXPECT_EQ(segments.of[find(graph, "cosine")], 0);
-}
-
 }  // namespace
 }  // namespace autosp
