@@ -26,14 +26,18 @@
 //       `overhead` of the step's estimated time more). Raises Unsupported for a budget below the
 //       least, an unknown device or policy.
 //   plan.actions -> list[int]    # per node: 0 leave, 1 save (MUST_SAVE), 2 MUST_RECOMPUTE
+//   plan.saved, plan.recomputed -> list[int]  # nodes that are kept, and that run again
 //   plan.segments -> int         # segments that are recomputed on their own
 //   plan.kept_bytes, plan.peak_bytes, plan.peak_at (a node's name), plan.recompute_ns,
-//   plan.step_ns (with the recomputation), plan.rows (what, kept, recomputed, count, source),
-//   str(plan)
-//   graph.simulate(saved: list[int]) -> Peak with kept_bytes, peak_bytes, peak_at: of a partition
-//       that keeps these nodes, such as the stock partitioner's; everything else is recomputed.
+//   plan.step_ns (with the recomputation), plan.rows (what, source, kept_bytes, recomputed_bytes,
+//   recompute_ns, count), str(plan). With "off" nothing is known of what torch keeps: simulate.
+//   graph.simulate(saved: list[int]) -> Peak with kept_bytes, peak_bytes, peak_at, in_backward,
+//       saved: of a partition that keeps these nodes, such as the stock partitioner's; everything
+//       else is recomputed.
 //   graph.frontier(*, device="h100", ranks=1) -> list of points with kept_bytes, peak_bytes,
 //       recompute_ns, step_ns, from the smallest peak to the fastest.
+//
+// Bytes are those of storages. Parameters, inputs and gradients are counted nowhere.
 #include "remat.h"
 
 #include <nanobind/stl/shared_ptr.h>
