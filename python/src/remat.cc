@@ -73,7 +73,7 @@ struct GraphPeak {
   Peak peak;
 };
 
-GraphPeak simulate_saved(std::shared_ptr<JointGraph> graph, const std::vector<int>& saved) {
+GraphPeak simulate_saved(const std::shared_ptr<JointGraph>& graph, const std::vector<int>& saved) {
   const JointFacts facts(*graph);
   std::vector<Action> actions(graph->nodes.size(), Action::kRecompute);
   for (const int node : saved) actions.at(static_cast<size_t>(node)) = Action::kSave;

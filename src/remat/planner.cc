@@ -2,21 +2,10 @@
 
 #include <map>
 
-#include "support/error.h"
-
 namespace autosp {
 
-namespace {
-
-const JointGraph& verified(const JointGraph& graph) {
-  verify(graph);
-  return graph;
-}
-
-}  // namespace
-
 Planner::Planner(const JointGraph& graph, const std::string& device, int64_t ranks)
-    : graph_(verified(graph)),
+    : graph_(graph),
       facts_(graph_),
       ns_(node_nanoseconds(facts_, find_device(device), ranks)),
       segments_(find_segments(facts_)),

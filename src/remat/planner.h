@@ -13,7 +13,7 @@ namespace autosp {
 // Segments with equal problems have one solution, found once.
 class Planner {
  public:
-  // `graph` must outlive it. Verifies the graph.
+  // `graph` must outlive it and has been verified.
   Planner(const JointGraph& graph, const std::string& device, int64_t ranks);
   Planner(const Planner&) = delete;
   Planner& operator=(const Planner&) = delete;

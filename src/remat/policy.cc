@@ -7,6 +7,7 @@
 namespace autosp {
 
 RematPlan plan_remat(const JointGraph& graph, const RematPolicy& policy) {
+  verify(graph);
   const Planner planner(graph, policy.device, policy.ranks);
   const bool is_auto = policy.name == "auto";
   if (policy.name == "off") return planner.nothing();
@@ -47,10 +48,11 @@ void verify(const JointFacts& facts, const Segments& segments, const std::vector
     if (facts.phase[i] != Phase::kForward || actions[i] != Action::kRecompute) continue;
     for (const int input : nodes[i].inputs) {
       if (facts.phase[input] != Phase::kForward || actions[input] != Action::kRecompute) continue;
-      // A view of what an earlier segment keeps costs nothing there.
+      // A view of what an earlier segment keeps costs nothing there; what the user recomputes is
+      // the user's to know.
       const int base = facts.storage[input];
-      const bool at_hand =
-          facts.phase[base] != Phase::kForward || actions[facts.keeper[base]] == Action::kSave;
+      const bool at_hand = facts.phase[base] != Phase::kForward ||
+                           actions[facts.keeper[base]] == Action::kSave || nodes[base].tagged;
       ensure(segments.of[input] == segments.of[i] || at_hand || nodes[input].bytes == 0,
              "a recomputed value depends on a recomputed value of another segment");
     }

@@ -14,7 +14,8 @@
 //   auto            as memory; the least peak where that doesn't fit; sac where memory_bytes is 0
 //
 // The tail keeps what products and reductions make, under every policy: its backward comes right
-// after its forward, so nothing would be gained.
+// after its forward, so nothing would be gained. What the user put into checkpoint regions is left
+// as it is, but for what leaves a region for a later segment, which is kept.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ SegmentCut::SegmentCut(const JointFacts& facts, const Segments& segments,
     hash.add(node.target);
     hash.add(static_cast<uint64_t>(value.bytes));
     hash.add(static_cast<uint64_t>(value.ns));
-    for (const bool flag : {value.outside, value.alias, value.size, value.for_backward, node.random,
-                            node.mutates, facts.several[nodes_[k]]}) {
+    for (const bool flag : {value.outside, value.left, value.alias, value.size, value.for_backward,
+                            node.random, node.mutates, facts.several[nodes_[k]]}) {
       hash.add(flag ? 1 : 0);
     }
     for (const int input : value.inputs) hash.add(static_cast<uint64_t>(input) + 1);
@@ -112,11 +112,15 @@ void SegmentCut::describe(int local, const std::vector<int>& local_of) {
     value.bytes = -1;
   }
   value.outside = joint.tagged || joint.mutates || segments_.crossing[node];
+  value.left = value.size || joint.tagged;
   for (const int user : facts_.users(node)) {
-    // What the user made a checkpoint region runs again, from these.
-    if (facts_.for_backward(user) || facts_.graph.nodes[user].tagged) {
-      value.for_backward = true;
+    const bool is_users_own = facts_.graph.nodes[user].tagged;
+    // What leaves a checkpoint region for a later segment is that segment's input.
+    if (segments_.crossing[node] && facts_.phase[user] == Phase::kForward && !is_users_own) {
+      value.left = value.size;
     }
+    // What the user made a checkpoint region runs again, from these.
+    if (facts_.for_backward(user) || is_users_own) value.for_backward = true;
     if (facts_.phase[user] != Phase::kOutput) continue;
     const auto& outputs = facts_.graph.nodes[user].inputs;
     value.for_backward |= std::find(outputs.begin() + facts_.graph.forward_outputs, outputs.end(),
@@ -182,7 +186,7 @@ CutSolution SegmentCut::solve(const Bans& bans, const CutWeights& weights) const
   solution.actions.assign(count, Action::kSave);
   for (int k = 0; k < count; ++k) {
     const Value& value = values_[k];
-    if (facts_.graph.nodes[nodes_[k]].tagged || value.size) {
+    if (value.left) {
       solution.actions[k] = Action::kLeave;
     } else if (value.outside) {
       continue;
