@@ -97,7 +97,7 @@ def test_batches_of_other_sizes():
 
 
 @pytest.mark.parametrize("name", ["shared", "modern", "tied", "unequal labels"])
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_unsynchronized_gradients_average_to_one_devices(name, ranks):
     """The parameter `scale` of "shared" is used on tokens and on itself."""
     program = PROGRAMS[name]
