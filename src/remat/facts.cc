@@ -124,7 +124,11 @@ JointFacts::JointFacts(const JointGraph& joint) : graph(joint) {
   }
 
   for (int i = forward_end; i < count; ++i) {
-    if (phase[i] == Phase::kForward) phase[i] = Phase::kLate;
+    if (phase[i] != Phase::kForward) continue;
+    // An output is made with its operator.
+    const bool is_made_before =
+        kernel[i] == Kernel::kItem && phase[graph.nodes[i].inputs[0]] == Phase::kForward;
+    if (!is_made_before) phase[i] = Phase::kLate;
   }
 
   for (int i = 0; i < forward_end; ++i) {

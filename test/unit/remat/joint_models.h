@@ -75,9 +75,11 @@ inline JointGraph transformer(const ModelShape& shape) {
   const std::string last = "x" + std::to_string(shape.blocks);
   line("logits", "bfloat16[1024,4096] 8388608B", "aten.mm.default(%" + last + ", %head_w)");
   line("soft", "float32[1024,4096] 16777216B", "aten._log_softmax.default(%logits)");
-  line("loss", "float32[] 4B", "aten.mean.default(%soft)");
+  text += "%nll = aten.nll_loss_forward.default(%soft, %ids)\n";
+  line("loss", "float32[] 4B", "getitem(%nll)");
+  line("count", "float32[] 4B", "getitem(%nll)");
 
-  line("dlogits", "bfloat16[1024,4096] 8388608B", "aten.sub.Tensor(%soft, %tangent)");
+  line("dlogits", "bfloat16[1024,4096] 8388608B", "aten.sub.Tensor(%soft, %tangent, %count)");
   line("dhead", "bfloat16[64,4096] 524288B", "aten.mm.default(%" + last + ", %dlogits)");
   line("dx" + std::to_string(shape.blocks), row, "aten.mm.default(%dlogits, %head_w)");
   std::string gradients = "-";

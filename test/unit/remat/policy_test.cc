@@ -54,7 +54,7 @@ TEST(Policy, SacKeepsBlockInputsAndAttention) {
   const RematPlan plan = plan_remat(graph, {.name = "sac"});
   const auto saved = saved_names(graph, plan);
   EXPECT_EQ(saved, (std::vector<std::string>{"rotary", "out0", "stat0", "x1", "out1", "stat1", "x2",
-                                             "out2", "stat2", "x3", "logits"}));
+                                             "out2", "stat2", "x3", "logits", "count"}));
   for (const char* again : {"got1", "home1", "q1", "up1", "act1"}) {
     EXPECT_EQ(plan.actions[find(graph, again)], Action::kRecompute) << again;
   }
