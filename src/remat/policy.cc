@@ -45,7 +45,12 @@ RematPlan plan_remat(const JointGraph& graph, const RematPolicy& policy) {
 void verify(const JointFacts& facts, const Segments& segments, const std::vector<Action>& actions) {
   const auto& nodes = facts.graph.nodes;
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
-    if (facts.phase[i] != Phase::kForward || actions[i] != Action::kRecompute) continue;
+    if (facts.phase[i] != Phase::kForward) continue;
+    if (actions[i] == Action::kSave && facts.kernel[i] == Kernel::kItem && facts.can_keep(i)) {
+      ensure(actions[nodes[i].inputs[0]] != Action::kRecompute,
+             "an output of an operator that runs again is kept");
+    }
+    if (actions[i] != Action::kRecompute) continue;
     for (const int input : nodes[i].inputs) {
       if (facts.phase[input] != Phase::kForward || actions[input] != Action::kRecompute) continue;
       // A view of what an earlier segment keeps costs nothing there; what the user recomputes is

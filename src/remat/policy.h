@@ -50,7 +50,8 @@ struct RematPlan {
 RematPlan plan_remat(const JointGraph& graph, const RematPolicy& policy);
 
 // Throws InternalError unless what runs again depends only on what its own segment makes again and
-// on kept values, parameters and inputs.
+// on kept values, parameters and inputs, and of an operator with several outputs either all run
+// again or none.
 void verify(const JointFacts& facts, const Segments& segments, const std::vector<Action>& actions);
 
 }  // namespace autosp

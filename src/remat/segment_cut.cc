@@ -82,6 +82,10 @@ SegmentCut::SegmentCut(const JointFacts& facts, const Segments& segments,
     describe(static_cast<int>(k), local_of);
     total_ns_ += value.ns;
     total_bytes_ += std::max<int64_t>(value.bytes, 0);
+    // An operator runs again with all of its outputs or with none: torch knows no other way.
+    if (value.outside && facts.kernel[nodes_[k]] == Kernel::kItem && !value.inputs.empty()) {
+      values_[value.inputs[0]].pinned = true;
+    }
   }
   signature_.push_back(segments.has_tail && segment == segments.count() - 1 ? 1 : 0);
   for (size_t k = 0; k < nodes_.size(); ++k) {
@@ -91,8 +95,9 @@ SegmentCut::SegmentCut(const JointFacts& facts, const Segments& segments,
     hash.add(node.target);
     hash.add(static_cast<uint64_t>(value.bytes));
     hash.add(static_cast<uint64_t>(value.ns));
-    for (const bool flag : {value.outside, value.left, value.alias, value.size, value.for_backward,
-                            node.random, node.mutates, facts.several[nodes_[k]]}) {
+    for (const bool flag :
+         {value.outside, value.left, value.pinned, value.alias, value.size, value.for_backward,
+          node.random, node.mutates, facts.several[nodes_[k]]}) {
       hash.add(flag ? 1 : 0);
     }
     for (const int input : value.inputs) hash.add(static_cast<uint64_t>(input) + 1);
@@ -141,7 +146,7 @@ bool SegmentCut::banned(const Bans& bans, int local) const {
   const int node = nodes_[local];
   const JointNode& joint = facts_.graph.nodes[node];
   const Kernel kernel = facts_.kernel[node];
-  if (joint.random) return true;
+  if (joint.random || values_[local].pinned) return true;
   if (kernel == Kernel::kAttention || facts_.attention[node]) return bans.attention;
   if (kernel == Kernel::kMatmul) return bans.products;
   if (kernel == Kernel::kCollective) {

@@ -61,6 +61,7 @@ class SegmentCut {
     int64_t bytes = 0;  // -1: can't be kept
     int64_t ns = 0;
     bool outside = false;  // at hand anyway, or the user's: no node of the network
+    bool pinned = false;   // one of its outputs is at hand anyway
     bool left = false;     // torch decides
     bool alias = false;    // lies in another value's storage
     bool size = false;     // no tensor

@@ -12,6 +12,7 @@ struct ModelShape {
   bool exchanges = false;  // around attention
   bool dropout = false;    // on attention's output
   bool tagged = false;     // the second block is the user's checkpoint region
+  bool post_norm = false;  // a block ends in a normalisation, with its statistic
 };
 
 // A transformer of x + attention(x) and x + mlp(x), then a product with a loss, of 1024 tokens of
@@ -70,7 +71,16 @@ inline JointGraph transformer(const ModelShape& shape) {
     line("act" + n, wide, "aten.silu.default(%up" + n + ")" + mark);
     line("flat" + n, wide, "aten.view.default(%act" + n + ") view" + mark);
     line("down" + n, row, "aten.mm.default(%flat" + n + ", %down_w" + n + ")" + mark);
-    line("x" + std::to_string(b + 1), row, "aten.add.Tensor(%mid" + n + ", %down" + n + ")" + mark);
+    const std::string next = "x" + std::to_string(b + 1);
+    const std::string sum = "aten.add.Tensor(%mid" + n + ", %down" + n + ")" + mark;
+    if (!shape.post_norm) {
+      line(next, row, sum);
+      continue;
+    }
+    line("sum" + n, row, sum);
+    text += "%normal" + n + " = aten.native_layer_norm.default(%sum" + n + ")\n";
+    line(next, row, "getitem(%normal" + n + ")");
+    line("scale" + n, "float32[1024] 4096B", "getitem(%normal" + n + ")");
   }
   const std::string last = "x" + std::to_string(shape.blocks);
   line("logits", "bfloat16[1024,4096] 8388608B", "aten.mm.default(%" + last + ", %head_w)");
@@ -85,7 +95,13 @@ inline JointGraph transformer(const ModelShape& shape) {
   std::string gradients = "-";
   for (int b = shape.blocks - 1; b >= 0; --b) {
     const std::string n = std::to_string(b);
-    const std::string grad = "dx" + std::to_string(b + 1);
+    std::string grad = "dx" + std::to_string(b + 1);
+    if (shape.post_norm) {
+      line(
+          "dsum" + n, row,
+          "aten.native_layer_norm_backward.default(%" + grad + ", %sum" + n + ", %scale" + n + ")");
+      grad = "dsum" + n;
+    }
     line("ddown_w" + n, "bfloat16[256,64] 32768B",
          "aten.mm.default(%flat" + n + ", %" + grad + ")");
     line("dact" + n, wide, "aten.mm.default(%" + grad + ", %down_w" + n + ")");

@@ -62,6 +62,17 @@ TEST(Policy, SacKeepsBlockInputsAndAttention) {
   EXPECT_EQ(plan.actions[find(graph, "x0")], Action::kRecompute);
 }
 
+TEST(Policy, OutputsOfOneOperatorAreKeptTogether) {
+  const JointGraph graph = transformer({.blocks = 3, .post_norm = true});
+  for (const char* policy : {"sac", "full"}) {
+    const RematPlan plan = plan_remat(graph, {.name = policy});
+    const auto saved = saved_names(graph, plan);
+    EXPECT_TRUE(has(saved, "x2"));
+    EXPECT_TRUE(has(saved, "scale1"));
+    EXPECT_EQ(plan.actions[find(graph, "normal1")], Action::kSave);
+  }
+}
+
 TEST(Policy, ExchangesAheadOfAttentionAreKeptOnRequest) {
   const JointGraph graph = transformer({.blocks = 3, .exchanges = true});
   const auto saved = saved_names(graph, plan_remat(graph, {.name = "sac+exchanges"}));
