@@ -24,7 +24,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from . import _engine, fx
 from .errors import Unsupported
 
-POLICIES = ()
+POLICIES = ("sac", "sac+exchanges", "full")
 _RECOMPUTE = 2  # of the actions in a plan
 _TAGS = {1: CheckpointPolicy.MUST_SAVE, _RECOMPUTE: CheckpointPolicy.MUST_RECOMPUTE}
 _UNKNOWN_SIZE = 8192  # for a size that depends on data
@@ -37,8 +37,8 @@ def check_policy(checkpointing, backend):
     if checkpointing not in POLICIES:
         raise Unsupported(
             f"checkpointing={checkpointing!r} is not supported; the choices are"
-            f" {', '.join(POLICIES)}"
-            ' "auto" and "off" (torch\'s own partitioner decides)'
+            ' "auto" and "off" (torch\'s own partitioner decides), '
+            + ", ".join(f'"{policy}"' for policy in POLICIES)
         )
     if callable(backend):
         raise Unsupported(
@@ -103,7 +103,7 @@ class Partitioner(CustomPartitionerFn):
         if torch._functorch.config.cse:
             gm.graph = fx_graph_cse(gm.graph)
         graph = read_joint_graph(gm.graph, num_fwd_outputs, static_lifetime_input_indices)
-        tag(gm.graph, graph.plan(self.policy, ranks=self.ranks).actions)
+        tag(gm.graph, self.plan(graph).actions)
         parts = min_cut_rematerialization_partition(
             gm,
             joint_inputs,
@@ -114,6 +114,9 @@ class Partitioner(CustomPartitionerFn):
         for part in parts:
             _restore_operators(part)
         return parts
+
+    def plan(self, graph):
+        return graph.plan(self.policy, ranks=self.ranks)
 
 
 def tag(graph, actions):
@@ -150,9 +153,10 @@ def read_joint_graph(graph, forward_outputs, static_inputs=()):
     forward's inputs, of parameters and buffers.
     """
     numbers, nodes = {}, []
+    overwritten = _overwritten(graph)
     static_inputs = frozenset(static_inputs or ())
     primals = 0
-    size_of = functools.cache(_size)
+    size_of = _sizes()
     source_line = functools.cache(lambda trace: _engine.source_line(trace, fx.PACKAGES))
     for node in graph.nodes:
         numbers[node] = len(nodes)
@@ -178,7 +182,8 @@ def read_joint_graph(graph, forward_outputs, static_inputs=()):
                 shape,
                 str(value.dtype).removeprefix("torch.") if tensor else "",
                 view=_is_view(node),
-                random=_draws(node),
+                # What reads an input before it is overwritten can't be repeated either.
+                random=_draws(node) or not overwritten.isdisjoint(node.all_input_nodes),
                 mutates=overload is not None and overload._schema.is_mutable,
                 causal=overload is not None and _argument(node, "is_causal") is True,
                 tagged="recompute" in node.meta,
@@ -200,6 +205,21 @@ def _target(node):
     if isinstance(node.target, torch._ops.OpOverload):
         return str(node.target)
     return fx.target_name(node.target)
+
+
+def _overwritten(graph):
+    """The inputs that the forward writes to, and views of them."""
+    found = {
+        node.args[0]
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    }
+    outputs = graph.output_node().meta.get("desc", [])
+    written = {getattr(output, "mutated_input", None) for output in outputs} - {None}
+    found |= {n for n in graph.find_nodes(op="placeholder") if n.meta.get("desc") in written}
+    for node in graph.nodes:
+        if _is_view(node) and node.args[0] in found:
+            found.add(node)
+    return found
 
 
 def _is_view(node):
@@ -250,14 +270,24 @@ def _is_size(node):
 # ---- Sizes ----
 
 
-def _size(size):
-    """A number for a size, with every symbol in it rounded."""
-    if not isinstance(size, torch.SymInt):
-        return size
-    _, hints = fx.size_facts(size)
-    expression = size.node.expr
-    values = {s: _rounded(hints[str(s)] or _UNKNOWN_SIZE) for s in expression.free_symbols}
-    return int(expression.xreplace(values))
+def _sizes():
+    """A function from sizes to numbers, with every symbol rounded; it knows what it has seen."""
+    known = {}
+
+    def number(size):
+        if not isinstance(size, torch.SymInt):
+            return size
+        expression = size.node.expr
+        if expression not in known:
+            _, hints = fx.size_facts(size)
+            rounded = {
+                symbol: _rounded(hints[str(symbol)] or _UNKNOWN_SIZE)
+                for symbol in expression.free_symbols
+            }
+            known[expression] = int(expression.xreplace(rounded))
+        return known[expression]
+
+    return number
 
 
 def _hint(size):

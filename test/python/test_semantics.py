@@ -116,6 +116,20 @@ def test_unsynchronized_gradients_average_to_one_devices(name, ranks):
     assert any(not torch.allclose(steps[0].grads[name], want.grads[name]) for name in trained)
 
 
+def test_two_calls_before_one_backward():
+    """The second call has another length, and its loss is scaled."""
+    first, second = programs.lm(layers=1), programs.lm(8, seed=1, layers=1)
+
+    def both(call):
+        return lambda: (call(**first.inputs())[0] + 3 * call(**second.inputs())[0],)
+
+    def case(rank, model):
+        return take_step(model, both(autosp.compile(model, backend=run_as_is)), {})
+
+    model = first.make()
+    check(on_ranks(2, case, model), take_step(model, both(model), {}))
+
+
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 2e-6), (torch.bfloat16, 0.03)])
 @pytest.mark.parametrize("style", ["causal", "eager"])
 def test_dtypes(dtype, tolerance, style):
