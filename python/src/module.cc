@@ -1,6 +1,7 @@
 // autosp._engine: the compiler as a Python module.
 #include <nanobind/nanobind.h>
 
+#include "cost.h"
 #include "program.h"
 #include "remat.h"
 #include "support/error.h"
@@ -36,5 +37,6 @@ NB_MODULE(_engine, module) {
   nanobind::set_leak_warnings(false);
   nanobind::register_exception_translator(autosp::python::translate);
   autosp::python::bind_pipeline(module);
+  autosp::python::bind_cost(module);
   autosp::python::bind_remat(module);
 }

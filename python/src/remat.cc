@@ -47,7 +47,6 @@
 #include <memory>
 #include <utility>
 
-#include "cost/device.h"
 #include "remat/frontier.h"
 #include "remat/policy.h"
 #include "remat/report.h"
@@ -197,7 +196,6 @@ void bind_remat(nb::module_& module) {
         return graph;
       },
       nb::arg("text"));
-  module.def("device_names", &device_names, "The devices that the cost model knows.");
 }
 
 }  // namespace autosp::python
