@@ -148,15 +148,16 @@ def _restore_operators(gm):
     gm.recompile()
 
 
-def read_joint_graph(graph, forward_outputs, static_inputs=()):
+def read_joint_graph(graph, forward_outputs, static_inputs=(), value_of=None):
     """The engine's view of AOTAutograd's joint graph. `static_inputs` are the positions, among the
-    forward's inputs, of parameters and buffers.
+    forward's inputs, of parameters and buffers. `value_of(symbol: str, hint: int | None)` is the
+    number for a symbol in a size; default: the hint, rounded so that a plan holds for a range.
     """
     numbers, nodes = {}, []
     overwritten = _overwritten(graph)
     static_inputs = frozenset(static_inputs or ())
     primals = 0
-    size_of = _sizes()
+    size_of = _sizes(value_of or _rounded_value)
     source_line = functools.cache(lambda trace: _engine.source_line(trace, fx.PACKAGES))
     for node in graph.nodes:
         numbers[node] = len(nodes)
@@ -270,8 +271,10 @@ def _is_size(node):
 # ---- Sizes ----
 
 
-def _sizes():
-    """A function from sizes to numbers, with every symbol rounded; it knows what it has seen."""
+def _sizes(value_of):
+    """A function from sizes to numbers, with `value_of` for each symbol; it knows what it has
+    seen.
+    """
     known = {}
 
     def number(size):
@@ -280,14 +283,15 @@ def _sizes():
         expression = size.node.expr
         if expression not in known:
             _, hints = fx.size_facts(size)
-            rounded = {
-                symbol: _rounded(hints[str(symbol)] or _UNKNOWN_SIZE)
-                for symbol in expression.free_symbols
-            }
-            known[expression] = int(expression.xreplace(rounded))
+            values = {s: value_of(str(s), hints[str(s)]) for s in expression.free_symbols}
+            known[expression] = int(expression.xreplace(values))
         return known[expression]
 
     return number
+
+
+def _rounded_value(_symbol, hint):
+    return _rounded(hint or _UNKNOWN_SIZE)
 
 
 def _hint(size):
