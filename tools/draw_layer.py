@@ -42,7 +42,7 @@ def report():
     )
     ids = torch.zeros(1, TOKENS, dtype=torch.long)
     with contextlib.redirect_stdout(io.StringIO()):
-        return autosp.explain(LlamaForCausalLM(config), input_ids=ids, labels=ids, sp=RANKS)
+        return autosp.explain(LlamaForCausalLM(config), {"input_ids": ids, "labels": ids}, sp=RANKS)
 
 
 # ---- From operators to steps ----

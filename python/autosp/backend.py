@@ -104,7 +104,7 @@ class Settings:
             raise AutoSPError(
                 "There is no process group: start the program with torchrun and call"
                 " torch.distributed.init_process_group() before compiling, or look at the program"
-                " without one with autosp.explain(model, …, sp=4)."
+                " without one with autosp.explain(model, inputs, sp=4)."
             )
         return dist.group.WORLD, None
 

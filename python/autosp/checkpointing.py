@@ -98,10 +98,7 @@ class Partitioner(CustomPartitionerFn):
     def __call__(
         self, gm, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices=(), **kw
     ):
-        # As torch's partitioner begins: the plan is for the graph that will be split.
-        gm.graph.eliminate_dead_code()
-        if torch._functorch.config.cse:
-            gm.graph = fx_graph_cse(gm.graph)
+        prepare(gm)
         graph = read_joint_graph(gm.graph, num_fwd_outputs, static_lifetime_input_indices)
         tag(gm.graph, self.plan(graph).actions)
         parts = min_cut_rematerialization_partition(
@@ -117,6 +114,15 @@ class Partitioner(CustomPartitionerFn):
 
     def plan(self, graph):
         return graph.plan(self.policy, ranks=self.ranks)
+
+
+def prepare(gm):
+    """Does to a joint graph what torch's partitioner begins with: a plan is for the graph that will
+    be split.
+    """
+    gm.graph.eliminate_dead_code()
+    if torch._functorch.config.cse:
+        gm.graph = fx_graph_cse(gm.graph)
 
 
 def tag(graph, actions):

@@ -154,7 +154,7 @@ def test_explain_of_functions_and_compiled_modules(alone, capsys):
     model = Model()
     by_function = autosp.explain(lambda ids: model(ids, ids), tokens(), sp=4)
     assert capsys.readouterr().out == f"{by_function}\n"
-    by_module = autosp.explain(autosp.compile(model), tokens(), tokens(), sp=4)
+    by_module = autosp.explain(autosp.compile(model), (tokens(), tokens()), sp=4)
     for a, b in zip(by_function.exchanges, by_module.exchanges, strict=True):
         assert (a.what, a.value, a.bytes, a.source) == (b.what, b.value, b.bytes, b.source)
     assert "causal.py" in by_module.exchanges[0].source

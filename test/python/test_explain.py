@@ -38,7 +38,7 @@ def test_bytes_of_one_layer_and_of_the_gradients():
         num_key_value_heads=kv_heads,
     )
     ids = torch.zeros(batch, tokens, dtype=torch.long)
-    report = autosp.explain(model, input_ids=ids, labels=ids, sp=ranks)
+    report = autosp.explain(model, {"input_ids": ids, "labels": ids}, sp=ranks)
 
     element = batch * tokens // ranks * head_dim * 4  # of one head on one rank, float32
     to_others = (ranks - 1) / ranks
@@ -64,7 +64,7 @@ def test_bytes_of_one_layer_and_of_the_gradients():
 def test_outputs_and_their_bytes():
     model = _llama(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4)
     ids = torch.zeros(1, 16, dtype=torch.long)
-    loss, logits = autosp.explain(model, input_ids=ids, labels=ids, sp=2).outputs
+    loss, logits = autosp.explain(model, {"input_ids": ids, "labels": ids}, sp=2).outputs
     assert (loss.what, loss.value, loss.bytes) == ("the same on every rank", "f32[]", 4)
     assert (logits.what, logits.value) == ("cut along dim 1", "f32[1, 16/2, 64]")
     assert logits.bytes == 8 * 64 * 4
@@ -73,7 +73,7 @@ def test_outputs_and_their_bytes():
 @pytest.mark.parametrize("tokens, listed", [(512, 1), (256, 0)])
 def test_replicated_masks_are_listed_from_a_mebibyte_on(tokens, listed):
     mask = torch.zeros(tokens, tokens)
-    report = autosp.explain(_Attention(), torch.zeros(1, tokens, 16), mask, sp=2)
+    report = autosp.explain(_Attention(), (torch.zeros(1, tokens, 16), mask), sp=2)
     inputs = [row for row in report.replicated if row.what == "input"]
     computed = [row for row in report.replicated if "mask * 2" in row.source]
     assert [row.bytes for row in inputs] == [tokens * tokens * 4] * listed
@@ -82,10 +82,10 @@ def test_replicated_masks_are_listed_from_a_mebibyte_on(tokens, listed):
 
 def test_no_gradient_is_exchanged_where_none_flows():
     x = torch.zeros(1, 16, 16)
-    report = autosp.explain(_Attention(), x, torch.zeros(16, 16), sp=2)
+    report = autosp.explain(_Attention(), (x, torch.zeros(16, 16)), sp=2)
     assert [row.what for row in report.exchanges] == ["all_to_all", "all_to_all", "all_reduce"]
     assert not any(row.backward_bytes for row in report.exchanges)
-    report = autosp.explain(_Attention(), x.requires_grad_(), torch.zeros(16, 16), sp=2)
+    report = autosp.explain(_Attention(), [x.requires_grad_(), torch.zeros(16, 16)], sp=2)
     part = 8 * 16 * 4  # of x on one rank
     assert [(row.what, row.bytes, row.backward_bytes) for row in report.exchanges] == [
         ("all_gather", 0, part),  # the gradient of x, whole on every rank as x is
@@ -99,7 +99,7 @@ def test_changing_lengths_are_written_as_parts_of_symbols():
     x, mask = torch.zeros(1, 16, 16), torch.zeros(16, 16)
     for tensor, dim in ((x, 1), (mask, 0), (mask, 1)):
         torch._dynamo.mark_dynamic(tensor, dim)
-    back = autosp.explain(_Attention(), x, mask, sp=2).exchanges[1]
+    back = autosp.explain(_Attention(), (x, mask), sp=2).exchanges[1]
     symbol = back.value.split(", ")[2].removesuffix("/2")
     assert symbol.isidentifier()
     assert back.value == f"f32[1, 4, {symbol}/2, 4]"
@@ -108,7 +108,7 @@ def test_changing_lengths_are_written_as_parts_of_symbols():
 def test_operators_are_the_program_of_a_rank():
     model = _llama(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4)
     ids = torch.zeros(1, 16, dtype=torch.long)
-    operators = autosp.explain(model, input_ids=ids, labels=ids, sp=2).operators
+    operators = autosp.explain(model, {"input_ids": ids, "labels": ids}, sp=2).operators
     names = {row.name for row in operators}
     assert all(name in names for row in operators for name in row.operands)
     (attention,) = [row for row in operators if "scaled_dot_product" in row.target]
@@ -137,7 +137,7 @@ def test_a_large_model_on_a_small_machine(capsys):
                 max_position_embeddings=tokens,
             )
             ids = torch.zeros(1, tokens, dtype=torch.long)
-            report = autosp.explain(model, input_ids=ids, labels=ids, sp=ranks)
+            report = autosp.explain(model, {"input_ids": ids, "labels": ids}, sp=ranks)
     finally:
         torch.set_default_dtype(default)
     assert not dist.is_initialized()
