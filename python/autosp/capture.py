@@ -14,6 +14,7 @@ import gc
 from dataclasses import dataclass
 
 import torch
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from . import _engine, checkpointing, fx
 from .api import capture_settings, traceable, unwrap
@@ -38,7 +39,8 @@ class Capture:
 
     report: _engine.Report
     parameters: list[Parameter]
-    joint: _engine.JointGraph | None  # forward and backward, where they were asked for
+    joint: _engine.JointGraph | None = None  # forward and backward, where they were asked for
+    stock: list[int] | None = None  # its nodes that torch's own partitioner keeps
 
 
 def bind(inputs):
@@ -52,9 +54,10 @@ def bind(inputs):
     return (inputs,), {}
 
 
-def capture(model, inputs, ranks, *, joint=False):
+def capture(model, inputs, ranks, *, joint=False, stock=False):
     """The program that each of `ranks` ranks runs of a model or function called with `inputs` (see
-    `bind`); with `joint` also the joint graph with its backward, for the lengths of the inputs.
+    `bind`); with `joint` also the joint graph with its backward, for the lengths of the inputs, and
+    with `stock` what torch's own partitioner keeps of it.
 
     The inputs are the full ones, as a compiled model gets them. Takes Dynamo's time, for the joint
     graph about twice as much more. Raises Unsupported as the compiled model would, and with `joint`
@@ -74,9 +77,9 @@ def capture(model, inputs, ranks, *, joint=False):
         plan = fx.read(gm, names).plan(ranks, **options)
         report = plan.report
         if not joint:
-            raise _Ended(Capture(report, parameters, None))
+            raise _Ended(Capture(report, parameters))
         plan.write(0, _GROUP)
-        raise _Ended(Capture(report, parameters, _joint_graph(gm, example_inputs)))
+        raise _Ended(Capture(report, parameters, *_joint_graph(gm, example_inputs, stock)))
 
     args, kwargs = bind(inputs)
     compiled = torch.compile(function, backend=backend, fullgraph=True)
@@ -98,19 +101,17 @@ class _Ended(ShortenTraceback):
         self.result = result
 
 
-def _joint_graph(gm, example_inputs):
-    """The joint graph that Inductor would split of a rank's graph."""
+def _joint_graph(gm, example_inputs, stock):
+    """The joint graph that Inductor would split of a rank's graph, and what it keeps by itself."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._inductor.decomposition import select_decomp_table
 
     def partition(gm, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices=(), **_):
         _inductor_passes(gm)
         checkpointing.prepare(gm)
-        raise _Ended(
-            checkpointing.read_joint_graph(
-                gm.graph, num_fwd_outputs, static_lifetime_input_indices, _hinted
-            )
-        )
+        static = list(static_lifetime_input_indices or ())
+        graph = checkpointing.read_joint_graph(gm.graph, num_fwd_outputs, static, _hinted)
+        raise _Ended((graph, _stock(gm, num_fwd_outputs, static) if stock else None))
 
     def no_backward(gm, example_inputs):
         raise Unsupported(
@@ -141,6 +142,20 @@ def _inductor_passes(gm):
     if config.use_joint_graph_passes:
         with config.patch(shape_padding=False):
             joint_graph_passes(gm)
+
+
+def _stock(gm, forward_outputs, static_inputs):
+    """The positions of the nodes that torch's partitioner keeps."""
+    positions = {node.name: i for i, node in enumerate(gm.graph.nodes)}
+    with torch._functorch.config.patch(cse=False):  # has been done; names stay
+        forward, _ = min_cut_rematerialization_partition(
+            gm,
+            None,
+            num_fwd_outputs=forward_outputs,
+            static_lifetime_input_indices=static_inputs,
+        )
+    kept = torch.utils._pytree.arg_tree_leaves(*forward.graph.output_node().args)[forward_outputs:]
+    return sorted(positions[node.name] for node in kept if node.op != "placeholder")
 
 
 def _hinted(symbol, hint):
