@@ -68,6 +68,8 @@ void bind_report(nb::module_& module) {
   nb::class_<Report>(module, "Report",
                      "What the compiler did to a program; `str()` is a table for people.")
       .def_ro("ranks", &Report::ranks)
+      .def_ro("local_length", &Report::local_length,
+              "A rank's part of the longest axis that is cut; 0 where nothing is.")
       .def_ro("exchanges", &Report::exchanges)
       .def_ro("replicated", &Report::replicated)
       .def_ro("outputs", &Report::outputs)

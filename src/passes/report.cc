@@ -114,6 +114,7 @@ class Describer {
     for (const auto& [name, length] : graph.definitions) {
       parts_.emplace(name, length);
       wholes_.emplace(name, whole_length(length));
+      report_.local_length = std::max(report_.local_length, graph.hint(length));
     }
     follow_gradients();
   }

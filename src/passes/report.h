@@ -30,7 +30,8 @@ struct ReportOperator {
 
 struct Report {
   int ranks = 1;
-  std::vector<ReportRow> exchanges;       // what ranks send each other
+  int64_t local_length = 0;          // a rank's part of the longest axis that is cut; 0: nothing is
+  std::vector<ReportRow> exchanges;  // what ranks send each other
   std::vector<ReportRow> replicated;      // held whole on every rank, from 1 MiB on; views aside
   std::vector<ReportRow> outputs;         // what the program returns
   std::vector<ReportOperator> operators;  // the program of one rank, in order
