@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "cost.h"
+#include "held.h"
 #include "program.h"
 #include "remat.h"
 #include "support/error.h"
@@ -39,4 +40,5 @@ NB_MODULE(_engine, module) {
   autosp::python::bind_pipeline(module);
   autosp::python::bind_cost(module);
   autosp::python::bind_remat(module);
+  autosp::python::bind_held(module);
 }
