@@ -6,7 +6,8 @@ ranks runs, so that P devices together train one long sequence.
 """
 
 from .api import compile
+from .check import Mismatch, check
 from .errors import AutoSPError, InternalError, RanksDisagree, Unsupported
 from .explain import explain
 
-__all__ = ["AutoSPError", "InternalError", "RanksDisagree", "Unsupported", "compile", "explain"]
+__all__ = ["AutoSPError", "InternalError", "Mismatch", "RanksDisagree", "Unsupported", "check", "compile", "explain"]

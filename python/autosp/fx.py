@@ -78,6 +78,14 @@ def size_facts(size: torch.SymInt):
     }
 
 
+def hint(value):
+    """The number behind a symbolic one; anything else as it is."""
+    if not isinstance(value, torch.SymInt | torch.SymFloat):
+        return value
+    number = value.node.expr.xreplace(value.node.shape_env.backed_var_to_val)
+    return int(number) if isinstance(value, torch.SymInt) else float(number)
+
+
 def input_facts(node: torch.fx.Node):
     """Where Dynamo found a placeholder: (source text, is a parameter, belongs to a module, is a
     Python number, is an element of *args, of **kwargs). Empty for sizes of tensors and for the

@@ -2,7 +2,7 @@
 
 import copy
 
-import simulate
+from autosp import simulate
 import torch
 from torch import nn
 

@@ -7,7 +7,7 @@ import dataclasses
 
 import autosp
 import torch
-from simulate import run_ranks
+from autosp.simulate import run_ranks
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 

@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 from autosp.agreement import Agreement
 from autosp.errors import RanksDisagree
-from simulate import run_ranks
+from autosp.simulate import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 

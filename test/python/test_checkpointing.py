@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from autosp import checkpointing
 from parity import check, check_simulated, run_as_is, take_step
 from programs import PROGRAMS
-from simulate import run_ranks
+from autosp.simulate import run_ranks
 from test_models import hugging_face, token_inputs
 from torch import nn
 from torch._inductor.utils import fresh_cache

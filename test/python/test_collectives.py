@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from autosp.errors import InternalError
 from placements import CONVERSIONS, Parts, group, ops, strided
-from simulate import RanksFailed, run_ranks
+from autosp.simulate import RanksFailed, run_ranks
 
 
 @pytest.mark.parametrize(

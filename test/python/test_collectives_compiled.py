@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from functorch.compile import min_cut_rematerialization_partition
-from simulate import run_ranks
+from autosp.simulate import run_ranks
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func

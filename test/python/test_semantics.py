@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from parity import Step, check, check_simulated, run_as_is, take_step
 from programs import PROGRAMS, VOCABULARY
-from simulate import run_ranks
+from autosp.simulate import run_ranks
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map

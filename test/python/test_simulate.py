@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
-from simulate import RanksFailed, run_ranks
+from autosp.simulate import RanksFailed, run_ranks
 
 
 def add_up(rank, x):
