@@ -3,6 +3,7 @@ ranks runs, so that P devices together train one long sequence.
 
     model = autosp.compile(model)     # under torchrun
     autosp.explain(model, ids, sp=4)  # what it would do, on one machine
+    autosp.check(model, ids, sp=4)    # whether the ranks compute what one device does
 """
 
 from .api import compile
@@ -10,4 +11,13 @@ from .check import Mismatch, check
 from .errors import AutoSPError, InternalError, RanksDisagree, Unsupported
 from .explain import explain
 
-__all__ = ["AutoSPError", "InternalError", "Mismatch", "RanksDisagree", "Unsupported", "check", "compile", "explain"]
+__all__ = [
+    "AutoSPError",
+    "InternalError",
+    "Mismatch",
+    "RanksDisagree",
+    "Unsupported",
+    "check",
+    "compile",
+    "explain",
+]

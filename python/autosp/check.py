@@ -10,6 +10,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 from . import collectives, fx  # noqa: F401  registers the operators that plans are written in
 from .api import capture_settings, traceable, unwrap
 from .backend import Settings, _refuse_broken_graph, broken_graph
+from .capture import bind
 from .errors import AutoSPError, InternalError, Unsupported
 from .simulate import RanksFailed, run_ranks
 
@@ -39,8 +40,8 @@ class Mismatch(AutoSPError):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One tensor: its largest error over all ranks, relative to its own size (2-norm), and whether
-    that is rounding.
+    """One tensor: its size (2-norm), its largest error over all ranks relative to that (of a
+    gradient, to that and a thousandth of the model's largest), and whether that is rounding.
     """
 
     name: str
@@ -64,6 +65,9 @@ class Report:
     tolerance: float
     dtype: torch.dtype
     plan: object
+
+    def __getstate__(self):
+        return vars(self) | {"plan": None}  # the engine's objects stay in their process
 
     @property
     def parity(self):
@@ -124,15 +128,6 @@ def check(model, inputs, sp=4, *, attention="auto", seq_dims=None, tolerance=Non
     return report
 
 
-def call_arguments(inputs):
-    """(args, kwargs) of a call from the one argument that stands for them."""
-    if isinstance(inputs, dict):
-        return (), inputs
-    if isinstance(inputs, tuple | list):
-        return tuple(inputs), {}
-    return (inputs,), {}
-
-
 # ---- Steps ----
 
 
@@ -150,7 +145,7 @@ class Reference:
 
     def __init__(self, model, inputs, dynamic=None):
         model = unwrap(model)
-        self._arguments = _own_leaves(call_arguments(inputs))
+        self._arguments = _own_leaves(bind(inputs))
         self._capture(model, dynamic)
         self._step = self._take_step(model)
 
@@ -196,7 +191,7 @@ class Reference:
         }
         placeholders = self.gm.graph.find_nodes(op="placeholder")
         self._leaves = {
-            position: _input_name(node)
+            position: _input_name(node, self._names)
             for position, (node, x) in enumerate(zip(placeholders, self._inputs, strict=True))
             if isinstance(x, torch.Tensor) and x.requires_grad
         }
@@ -272,8 +267,11 @@ def _tensors(result):
     ]
 
 
-def _input_name(node):
+def _input_name(node, arguments):
+    """As the user calls it: "layers.0.weight" of a module, "x" or "args[1]" of a call's argument."""
     source = node.meta["grapharg"].source.name if "grapharg" in node.meta else node.name
+    for i, name in enumerate(arguments):
+        source = source.replace(f"L['args'][{i}]", name)
     for old, new in [("L['model']", ""), ("._modules['", "."), ("._parameters['", "."), ("']", "")]:
         source = source.replace(old, new)
     return source.replace("L['", "").lstrip(".")
@@ -374,8 +372,8 @@ def _judge(name, want, got, tolerance, floor):
     if not torch.equal(got.isnan(), want.isnan()):
         return Row(name, float("inf"), size, "not a number elsewhere")
     off = float((got.double().nan_to_num() - want.double().nan_to_num()).norm())
-    error = off / size if size else float("inf")
-    if off <= tolerance * (size + floor):
+    error = off / (size + floor) if size + floor else float("inf")
+    if error <= tolerance:
         return Row(name, error, size, "rounding")
     if not got.count_nonzero():
         return Row(name, error, size, "zero")

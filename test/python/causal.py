@@ -2,8 +2,8 @@
 
 import copy
 
-from autosp import simulate
 import torch
+from autosp import simulate
 from torch import nn
 
 

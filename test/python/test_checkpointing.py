@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from autosp import checkpointing
+from autosp.simulate import run_ranks
 from parity import check, check_simulated, run_as_is, take_step
 from programs import PROGRAMS
-from autosp.simulate import run_ranks
 from test_models import hugging_face, token_inputs
 from torch import nn
 from torch._inductor.utils import fresh_cache

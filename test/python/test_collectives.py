@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from autosp.errors import InternalError
-from placements import CONVERSIONS, Parts, group, ops, strided
 from autosp.simulate import RanksFailed, run_ranks
+from placements import CONVERSIONS, Parts, group, ops, strided
 
 
 @pytest.mark.parametrize(

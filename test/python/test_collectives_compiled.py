@@ -6,8 +6,8 @@ import autosp.collectives  # noqa: F401  registers torch.ops.autosp
 import pytest
 import torch
 import torch.distributed as dist
-from functorch.compile import min_cut_rematerialization_partition
 from autosp.simulate import run_ranks
+from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func

@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from autosp.simulate import run_ranks
 from parity import Step, check, check_simulated, run_as_is, take_step
 from programs import PROGRAMS, VOCABULARY
-from autosp.simulate import run_ranks
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map

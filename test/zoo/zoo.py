@@ -67,7 +67,6 @@ def _out_of_time(*_):
 def _try(name):
     import architectures
     import torch
-
     from autosp.check import Reference
     from autosp.errors import Unsupported
 
@@ -126,7 +125,10 @@ def main():
     with concurrent.futures.ProcessPoolExecutor(options.jobs, max_tasks_per_child=20) as pool:
         for number, result in enumerate(pool.map(try_model, names), 1):
             results.append(result)
-            print(f"[{number}/{len(names)}] {result.name}: {result.status} {result.detail[:200]}", flush=True)
+            print(
+                f"[{number}/{len(names)}] {result.name}: {result.status} {result.detail[:200]}",
+                flush=True,
+            )
             if log:
                 print(json.dumps(dataclasses.asdict(result)), file=log, flush=True)
     print(collections.Counter(result.status for result in results))
