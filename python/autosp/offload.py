@@ -49,8 +49,10 @@ IN_FLIGHT = 4  # times the largest value
 INDUCTOR_OPTIONS = {"reorder_for_peak_memory": False}
 # Of a device with 990 TFLOP/s and 50 GB/s to its host, where nobody knows better.
 _FLOPS_PER_BYTE = 20_000
-# Copies are planned to take so many times as long: devices share the way to their host.
-_MARGIN = 2
+# Copies are planned to take so many times as long: devices share the way to their host, and what
+# first uses a value may come earlier, fused into another kernel.
+_MARGIN_OUT = 2
+_MARGIN_IN = 6
 _UNKNOWN_SIZE = 8192  # for a size that depends on data
 
 
@@ -102,8 +104,8 @@ def rewrite(forward, backward, names, num_fwd_outputs, flops_per_byte=_FLOPS_PER
     going, refused = _choose(forward, names, num_fwd_outputs)
     if going:
         limit = IN_FLIGHT * max(_bytes(node) for node in going)
-        _copy_out(forward.graph, going, limit, _MARGIN * flops_per_byte)
-        _copy_in(backward.graph, going, limit, _MARGIN * flops_per_byte)
+        _copy_out(forward.graph, going, limit, _MARGIN_OUT * flops_per_byte)
+        _copy_in(backward.graph, going, limit, _MARGIN_IN * flops_per_byte)
         for part in (forward, backward):
             part.graph.lint()
             part.recompile()

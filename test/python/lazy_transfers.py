@@ -66,12 +66,15 @@ class Transfers(TorchDispatchMode):
         return to
 
     def finish(self, event):
-        """Makes all copies that were begun before this event, and it is the end of one."""
-        at = next(i for i, (recorded, _) in enumerate(self._begun) if recorded is event)
+        """Makes the copy that this event is the end of, after those begun before, unless a wait for
+        a later one has made it.
+        """
         self.log.append("wait")
-        for _, copy in self._begun[: at + 1]:
+        events = [recorded for recorded, _ in self._begun]
+        count = events.index(event) + 1 if event in events else 0
+        for _, copy in self._begun[:count]:
             copy()
-        del self._begun[: at + 1]
+        del self._begun[:count]
 
     def record(self, event):
         self._begun[-1][0] = event
