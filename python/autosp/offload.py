@@ -50,9 +50,8 @@ INDUCTOR_OPTIONS = {"reorder_for_peak_memory": False}
 # Of a device with 990 TFLOP/s and 50 GB/s to its host, where nobody knows better.
 _FLOPS_PER_BYTE = 20_000
 # Copies are planned to take so many times as long: devices share the way to their host, and what
-# first uses a value may come earlier, fused into another kernel.
-_MARGIN_OUT = 2
-_MARGIN_IN = 6
+# first uses a value may come earlier, fused into another kernel. More would put more at the peak.
+_MARGIN = 2
 _UNKNOWN_SIZE = 8192  # for a size that depends on data
 
 
@@ -94,25 +93,26 @@ def _operators_exist():
 
 def rewrite(forward, backward, names, num_fwd_outputs, flops_per_byte=_FLOPS_PER_BYTE):
     """Moves the kept values of these names to host memory between the two graphs, which it changes
-    in place. Returns {name: reason} for those that stay, since moving them would free nothing:
-    what shares memory with an input, an output or a kept value that stays; and what has gaps.
+    in place. Returns {name: reason} for those that stay: what shares memory with an input, an
+    output or a kept value that stays, so that moving it would free nothing; what has gaps; what
+    the backward doesn't read.
     """
     if not names:
         return {}
     if not _operators_exist():
         raise Unsupported(f"torch {torch.__version__} has no operators that move values to a host")
-    going, refused = _choose(forward, names, num_fwd_outputs)
+    going, refused = _choose(forward, backward, names, num_fwd_outputs)
     if going:
         limit = IN_FLIGHT * max(_bytes(node) for node in going)
-        _copy_out(forward.graph, going, limit, _MARGIN_OUT * flops_per_byte)
-        _copy_in(backward.graph, going, limit, _MARGIN_IN * flops_per_byte)
+        _copy_out(forward.graph, going, limit, _MARGIN * flops_per_byte)
+        _copy_in(backward.graph, going, limit, _MARGIN * flops_per_byte)
         for part in (forward, backward):
             part.graph.lint()
             part.recompile()
     return refused
 
 
-def _choose(forward, names, num_fwd_outputs):
+def _choose(forward, backward, names, num_fwd_outputs):
     """The nodes of these names that can go, in the graph's order, and why the others can't."""
     results = forward.graph.output_node().args[0]
     kept = {node.name: node for node in results[num_fwd_outputs:] if _is_tensor(node)}
@@ -127,9 +127,12 @@ def _choose(forward, names, num_fwd_outputs):
     ):
         for node in filter(_is_tensor, nodes):
             stay.setdefault(_storage(node), f"it is in the memory of {what}, {node.name}")
+    read = {node.name for node in backward.graph.find_nodes(op="placeholder") if node.users}
     refused = {}
     for name in names:
         reason = stay.get(_storage(kept[name]))
+        if reason is None and name not in read:
+            reason = "the backward doesn't read it"
         if reason is None and (_bytes(kept[name]) == 0 or _memory_order(kept[name]) is None):
             reason = "it is empty, or its elements overlap or leave gaps in memory"
         if reason is not None:

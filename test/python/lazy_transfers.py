@@ -14,7 +14,6 @@ from torch._functorch._activation_offloading import offload_ops
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-
 # The functions behind torch's operators.
 _OURS = {
     torch.ops.ao.offload.default: offload_ops.offload._init_fn,

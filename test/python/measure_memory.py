@@ -111,6 +111,10 @@ class Lifetimes(TorchDispatchMode):
         """Which of `storages` x lies in, None for one that was there before."""
         return self._numbers.get(x.untyped_storage()._cdata, (None,))[0]
 
+    def live(self):
+        """The rows of `storages` that live now, by number."""
+        return {n: row for n, row in enumerate(self.storages) if row[2] is None}
+
     def live_at_peak(self, aside=()):
         """The storages that live when their bytes are most, without those whose numbers are
         `aside`.

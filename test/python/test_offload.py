@@ -2,11 +2,13 @@
 accelerator's.
 """
 
+import autosp
 import pytest
 import torch
 from autosp import checkpointing, offload
 from autosp.errors import InternalError, Unsupported
 from lazy_transfers import lazy_transfers
+from measure_memory import Lifetimes, as_inductor_splits, fake_llama, fake_ranks
 from parity import check, take_step
 from programs import PROGRAMS
 from test_checkpointing import blocks, inputs
@@ -21,13 +23,15 @@ moved, refused = [], {}  # by the module that was compiled last
 class MoveAll(checkpointing.Partitioner):
     """Moves all that the policy keeps. (Compilers pickle it, with its module's name.)"""
 
+    flops_per_byte = 10
+
     def __call__(self, gm, joint_inputs, *, num_fwd_outputs, **kwargs):
         forward, backward = super().__call__(
             gm, joint_inputs, num_fwd_outputs=num_fwd_outputs, **kwargs
         )
         kept = forward.graph.output_node().args[0][num_fwd_outputs:]
         names = [x.name for x in kept if isinstance(x.meta["val"], torch.Tensor)]
-        stay = offload.rewrite(forward, backward, names, num_fwd_outputs, 10)
+        stay = offload.rewrite(forward, backward, names, num_fwd_outputs, self.flops_per_byte)
         refused.update(stay)
         moved.extend(name for name in names if name not in stay)
         return forward, backward
@@ -230,3 +234,45 @@ def test_choices():
         offload.check("all", "cpu")
     with pytest.raises(Unsupported, match="some"):
         offload.check("some", "cuda")
+
+
+# ---- Memory ----
+
+
+class OnLargeDevices(MoveAll):
+    flops_per_byte = 20_000
+
+
+def measure(layers):
+    """KiB per local token of one of 8 ranks, of a Llama with the 8B model's widths: on the device
+    between forward and backward, there at the peak, and on the host.
+    """
+    ranks, length = 8, 8192
+    torch._dynamo.reset()
+    with fake_ranks(ranks), fake_llama(layers, vocabulary=1024) as model:
+        ids = torch.zeros(1, ranks * length, dtype=torch.int64)
+        compiled = autosp.compile(
+            model, backend=as_inductor_splits(OnLargeDevices("sac", ranks, ()))
+        )
+        lifetimes = Lifetimes([*model.parameters(), *model.buffers()])
+        with lifetimes:
+            loss = compiled(input_ids=ids, labels=ids).loss
+            between = lifetimes.live()
+            loss.backward()
+            grads = {lifetimes.number(p.grad) for p in model.parameters()}
+    host = {n for n, row in enumerate(lifetimes.storages) if row[3] == "ao.offload.default"}
+    storages = [
+        [row for number, row in between.items() if number not in host],
+        lifetimes.live_at_peak(grads | host),
+        [row for number, row in between.items() if number in host],
+    ]
+    return [sum(row[0] for row in rows) / length / 1024 for rows in storages]
+
+
+@pytest.mark.slow
+def test_memory_per_token_and_layer():
+    small, large = measure(2), measure(10)
+    device, peak, host = ((b - a) / 8 for a, b in zip(small, large, strict=True))
+    assert device == 0
+    assert peak <= 1.1  # a constant number of copies in flight
+    assert host == pytest.approx(16.125)
