@@ -1,77 +1,89 @@
 #include "remat/peak.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace autosp {
 
 namespace {
 
-// What a storage counts as.
-enum class Class : uint8_t { kOther, kKept, kRecomputed, kIgnored };
+constexpr uint8_t kUncounted = kPartNames.size();
+using PartBytes = std::array<int64_t, kPartNames.size()>;
 
-struct Live {
-  int64_t kept = 0;
-  int64_t recomputed = 0;
-  int64_t total = 0;
-
-  void add(Class what, int64_t bytes) {
-    total += bytes;
-    if (what == Class::kKept) kept += bytes;
-    if (what == Class::kRecomputed) recomputed += bytes;
-  }
-};
-
-// The storages of one of the two programs while it runs; `classes` per storage.
+// The storages of one of the two programs while it runs; `parts` per storage.
 class Memory {
  public:
-  Memory(const JointFacts& facts, const std::vector<int>& order, const std::vector<Class>& classes)
-      : facts_(facts), order_(order), classes_(classes), last_use_(classes.size(), -1) {
-    const auto& nodes = facts.graph.nodes;
+  Memory(const JointFacts& facts, const std::vector<int>& order, const std::vector<uint8_t>& parts)
+      : facts_(facts),
+        order_(order),
+        parts_(parts),
+        last_use_(parts.size(), -1),
+        next_dying_(parts.size(), -1),
+        first_dying_(order.size(), -1),
+        alive_(parts.size(), false) {
     for (int t = 0; t < static_cast<int>(order.size()); ++t) {
-      for (const int input : nodes[order[t]].inputs) last_use_[facts.storage[input]] = t;
+      for (const int input : facts.graph.nodes[order[t]].inputs) {
+        last_use_[facts.storage[input]] = t;
+      }
       last_use_[facts.storage[order[t]]] = t;
     }
   }
 
-  void keep_to_the_end(int node) { last_use_[facts_.storage[node]] = kEnd; }
+  // A position of the order, -1 for none.
+  int last_use(int node) const { return last_use_[facts_.storage[node]]; }
 
-  // Runs the program, which begins with the storages of `before` (those of them that it reads), and
-  // visits every operator with what lives then.
-  template <typename Visit>
-  void run(const std::vector<int>& before, Visit visit) {
-    dying_.assign(order_.size(), {});
-    alive_.assign(classes_.size(), false);
-    for (const int node : before) make(facts_.storage[node]);
-    for (size_t t = 0; t < order_.size(); ++t) {
+  void live_until(int node, int time) { last_use_[facts_.storage[node]] = time; }
+  void live_to_the_end(int node) { live_until(node, kEnd); }
+
+  // The node's storage lives from now on, if the program uses it.
+  void make(int node) {
+    const int base = facts_.storage[node];
+    const int last_use = last_use_[base];
+    if (alive_[base] || last_use < 0 || parts_[base] == kUncounted) return;
+    alive_[base] = true;
+    add(base, facts_.graph.nodes[base].bytes);
+    if (last_use == kEnd) return;
+    next_dying_[base] = first_dying_[last_use];
+    first_dying_[last_use] = base;
+  }
+
+  // Calls `before` ahead of every operator, with its position, and `visit` while it runs, with the
+  // operator and the bytes that live, in all and by part.
+  template <typename Before, typename Visit>
+  void run(Before before, Visit visit) {
+    for (int t = 0; t < static_cast<int>(order_.size()); ++t) {
       const int node = order_[t];
+      before(t);
       if (facts_.several[node]) {
         for (const int user : facts_.users(node)) {
-          if (facts_.kernel[user] == Kernel::kItem) make(facts_.storage[user]);
+          if (facts_.kernel[user] == Kernel::kItem) make(user);
         }
       }
-      make(facts_.storage[node]);
-      visit(node, live_);
-      for (const int base : dying_[t]) live_.add(classes_[base], -facts_.graph.nodes[base].bytes);
+      make(node);
+      visit(node, total_, live_);
+      for (int base = first_dying_[t]; base >= 0; base = next_dying_[base]) {
+        add(base, -facts_.graph.nodes[base].bytes);
+      }
     }
   }
 
  private:
   static constexpr int kEnd = 1 << 30;
 
-  void make(int base) {
-    if (alive_[base] || last_use_[base] < 0 || classes_[base] == Class::kIgnored) return;
-    alive_[base] = true;
-    live_.add(classes_[base], facts_.graph.nodes[base].bytes);
-    if (last_use_[base] != kEnd) dying_[last_use_[base]].push_back(base);
+  void add(int base, int64_t bytes) {
+    live_[parts_[base]] += bytes;
+    total_ += bytes;
   }
 
   const JointFacts& facts_;
   const std::vector<int>& order_;
-  const std::vector<Class>& classes_;
-  std::vector<int> last_use_;  // per storage, a position of the order
-  std::vector<std::vector<int>> dying_;
+  const std::vector<uint8_t>& parts_;
+  std::vector<int> last_use_;     // per storage, a position of the order
+  std::vector<int> next_dying_;   // per storage, the next that dies at the same time
+  std::vector<int> first_dying_;  // per position of the order
   std::vector<bool> alive_;
-  Live live_;
+  PartBytes live_ = {};
+  int64_t total_ = 0;
 };
 
 // The nodes of the forward graph: what its outputs and the kept values need. Those alone run again.
@@ -103,7 +115,7 @@ std::vector<int> backward_order(const JointFacts& facts, const std::vector<Actio
   int first = count;
   for (int i = count - 1; i >= 0; --i) {
     if (!needed[i] || facts.phase[i] == Phase::kInput) continue;
-    if (facts.phase[i] == Phase::kForward && actions[i] == Action::kSave) {
+    if (facts.phase[i] == Phase::kForward && is_kept(actions[i])) {
       peak.saved.push_back(i);
       continue;
     }
@@ -142,58 +154,197 @@ std::vector<int> backward_order(const JointFacts& facts, const std::vector<Actio
   return order;
 }
 
+// Per segment the position at which the backward comes to it: where something of it runs again or
+// is read that only it reads in the forward. Segments without anything have that of the one before.
+std::vector<int> backward_begins(const JointFacts& facts, const Segments& segments,
+                                 const Offloading& offloading, const std::vector<int>& order) {
+  const int end = static_cast<int>(order.size());
+  std::vector<int> begins(segments.begin.size(), end);
+  for (int t = end - 1; t >= 0; --t) {
+    const auto mark = [&](int node) {
+      const int segment = segments.of[node];
+      if (segment >= 0 && offloading.last_reader[node] == segment) begins[segment] = t;
+    };
+    mark(order[t]);
+    for (const int input : facts.graph.nodes[order[t]].inputs) mark(input);
+  }
+  for (size_t s = 1; s < begins.size(); ++s) {
+    if (begins[s] == end) begins[s] = begins[s - 1];
+  }
+  for (size_t s = begins.size() - 1; s > 0; --s) begins[s - 1] = std::max(begins[s - 1], begins[s]);
+  return begins;
+}
+
+class Simulation {
+ public:
+  Simulation(const JointFacts& facts, const Segments& segments, const Offloading& offloading,
+             const std::vector<Action>& actions)
+      : facts_(facts),
+        nodes_(facts.graph.nodes),
+        segments_(segments),
+        offloading_(offloading),
+        backward_(backward_order(facts, actions, peak_)),
+        forward_(forward_order(facts, peak_)),
+        parts_(nodes_.size()) {
+    choose_offloaded(actions);
+  }
+
+  Peak run() {
+    run_forward();
+    run_backward();
+    return std::move(peak_);
+  }
+
+ private:
+  void choose_offloaded(const std::vector<Action>& actions) {
+    std::vector<int> times_kept(nodes_.size(), 0);
+    for (const int node : peak_.saved) ++times_kept[facts_.storage[node]];
+    for (const int node : peak_.saved) {
+      const int base = facts_.storage[node];
+      const bool leaves = actions[node] == Action::kOffload && offloading_.possible[node];
+      if (leaves && times_kept[base] == 1) {
+        peak_.offloaded.push_back({.node = node});
+        peak_.offloaded_bytes += nodes_[base].bytes;
+      } else if (times_kept[base] > 0) {
+        peak_.kept_bytes += nodes_[base].bytes;
+      }
+      times_kept[base] = 0;
+    }
+  }
+
+  void set_part(int node, Part part) { parts_[facts_.storage[node]] = static_cast<uint8_t>(part); }
+
+  // Of what the forward's operators make. `passing`: what is neither kept nor returned.
+  void set_parts_of_forward(Part passing) {
+    const int tail = segments_.has_tail ? segments_.count() - 1 : -1;
+    std::fill(parts_.begin(), parts_.end(), kUncounted);
+    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
+      if (facts_.phase[facts_.storage[i]] == Phase::kForward) set_part(i, passing);
+    }
+    for (const int node : peak_.saved) set_part(node, Part::kKept);
+    for (const Absence& absence : peak_.offloaded) set_part(absence.node, Part::kOffloaded);
+    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
+      if (segments_.of[i] >= 0 && segments_.of[i] == tail && facts_.storage[i] == i) {
+        set_part(i, Part::kTail);
+      }
+    }
+    for (int k = 0; k < facts_.graph.forward_outputs; ++k) {
+      const int output = nodes_.back().inputs[k];
+      if (output >= 0 && facts_.phase[facts_.storage[output]] == Phase::kForward) {
+        set_part(output, Part::kOutputs);
+      }
+    }
+  }
+
+  void run_forward() {
+    set_parts_of_forward(Part::kForward);
+    Memory memory(facts_, forward_, parts_);
+    for (int k = 0; k < facts_.graph.forward_outputs; ++k) {
+      if (nodes_.back().inputs[k] >= 0) memory.live_to_the_end(nodes_.back().inputs[k]);
+    }
+    for (const int node : peak_.saved) memory.live_to_the_end(node);
+    std::vector<int> ends(segments_.begin.size(), 0);
+    for (int t = 0; t < static_cast<int>(forward_.size()); ++t) {
+      ends[segments_.of[forward_[t]]] = t;
+    }
+    for (Absence& absence : peak_.offloaded) {
+      const int time = ends[offloading_.last_reader[absence.node]];
+      memory.live_until(absence.node, time);
+      absence.freed_after = forward_[time];
+    }
+    memory.run([](int) {}, [this](int node, int64_t bytes,
+                                  const PartBytes& parts) { consider(node, bytes, parts, false); });
+  }
+
+  void run_backward() {
+    const int count = static_cast<int>(nodes_.size());
+    const std::vector<int> begins = backward_begins(facts_, segments_, offloading_, backward_);
+    set_parts_of_forward(Part::kRecomputed);
+    Memory memory(facts_, backward_, parts_);
+    set_parts_of_backward(memory, begins);
+
+    std::vector<bool> away(nodes_.size(), false);
+    for (const Absence& absence : peak_.offloaded) away[absence.node] = true;
+    for (const int node : peak_.saved) {
+      if (!away[node]) memory.make(node);
+    }
+    for (int i = 0; i < count; ++i) {
+      if (is_tangent(nodes_[i])) memory.make(i);
+    }
+    const std::vector<std::pair<int, int>> fetches = find_fetches(begins);
+    size_t next = 0;
+    memory.run(
+        [&](int time) {
+          for (; next < fetches.size() && fetches[next].first <= time; ++next) {
+            memory.make(fetches[next].second);
+          }
+        },
+        [this](int node, int64_t bytes, const PartBytes& parts) {
+          consider(node, bytes, parts, true);
+        });
+  }
+
+  // What lives only before the backward has come to the last block is the tail's.
+  void set_parts_of_backward(const Memory& memory, const std::vector<int>& begins) {
+    const size_t count = begins.size();
+    const int tail_end = segments_.has_tail && count > 1 ? begins[count - 2] : 0;
+    for (int t = 0; t < static_cast<int>(backward_.size()); ++t) {
+      const int base = facts_.storage[backward_[t]];
+      if (!facts_.for_backward(base)) continue;
+      set_part(base, memory.last_use(base) < tail_end ? Part::kTail : Part::kGradients);
+    }
+    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
+      if (is_tangent(nodes_[i])) {
+        set_part(i, memory.last_use(i) < tail_end ? Part::kTail : Part::kGradients);
+      }
+    }
+    const auto& outputs = nodes_.back().inputs;
+    for (size_t k = static_cast<size_t>(facts_.graph.forward_outputs); k < outputs.size(); ++k) {
+      if (outputs[k] >= 0) parts_[facts_.storage[outputs[k]]] = kUncounted;
+    }
+  }
+
+  // Positions of the backward and what is copied back before them, in order.
+  std::vector<std::pair<int, int>> find_fetches(const std::vector<int>& begins) {
+    if (peak_.offloaded.empty()) return {};
+    std::vector<int> first_use(nodes_.size(), static_cast<int>(backward_.size()));
+    for (int t = static_cast<int>(backward_.size()) - 1; t >= 0; --t) {
+      for (const int input : nodes_[backward_[t]].inputs) first_use[facts_.storage[input]] = t;
+    }
+    std::vector<std::pair<int, int>> fetches;
+    for (Absence& absence : peak_.offloaded) {
+      const int earlier = begins[offloading_.last_reader[absence.node] + 1];
+      const int time = std::min(earlier, first_use[facts_.storage[absence.node]]);
+      absence.fetched_before = backward_[time];
+      fetches.emplace_back(time, absence.node);
+    }
+    std::sort(fetches.begin(), fetches.end());
+    return fetches;
+  }
+
+  void consider(int node, int64_t bytes, const PartBytes& parts, bool in_backward) {
+    if (bytes <= peak_.peak_bytes) return;
+    peak_.peak_bytes = bytes;
+    peak_.parts = parts;
+    peak_.at = node;
+    peak_.in_backward = in_backward;
+  }
+
+  const JointFacts& facts_;
+  const std::vector<JointNode>& nodes_;
+  const Segments& segments_;
+  const Offloading& offloading_;
+  Peak peak_;
+  const std::vector<int> backward_;
+  const std::vector<int> forward_;
+  std::vector<uint8_t> parts_;  // per storage
+};
+
 }  // namespace
 
-Peak simulate(const JointFacts& facts, const std::vector<Action>& actions) {
-  Peak peak;
-  const auto& nodes = facts.graph.nodes;
-  const auto& outputs = nodes.back().inputs;
-  const size_t forward_outputs = static_cast<size_t>(facts.graph.forward_outputs);
-  const std::vector<int> backward = backward_order(facts, actions, peak);
-  const std::vector<int> forward = forward_order(facts, peak);
-
-  std::vector<Class> classes(nodes.size(), Class::kOther);
-  std::vector<int> tangents;
-  for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
-    if (facts.phase[i] == Phase::kInput) classes[i] = Class::kIgnored;
-    if (is_tangent(nodes[i])) tangents.push_back(i);
-  }
-  for (const int node : peak.saved) {
-    Class& what = classes[facts.storage[node]];
-    if (what != Class::kOther) continue;
-    what = Class::kKept;
-    peak.kept_bytes += facts.storage_bytes(node);
-  }
-
-  const auto consider = [&peak](int node, const Live& live, bool in_backward) {
-    if (live.total <= peak.peak_bytes) return;
-    peak.peak_bytes = live.total;
-    peak.at = node;
-    peak.in_backward = in_backward;
-    peak.kept_at_peak = live.kept;
-    peak.recomputed_at_peak = live.recomputed;
-  };
-
-  Memory in_forward(facts, forward, classes);
-  for (size_t k = 0; k < forward_outputs; ++k) {
-    if (outputs[k] >= 0) in_forward.keep_to_the_end(outputs[k]);
-  }
-  for (const int node : peak.saved) in_forward.keep_to_the_end(node);
-  in_forward.run({}, [&](int node, const Live& live) { consider(node, live, false); });
-
-  for (const int node : tangents) classes[node] = Class::kOther;
-  for (const int node : peak.recomputed) {
-    Class& what = classes[facts.storage[node]];
-    if (what == Class::kOther) what = Class::kRecomputed;
-  }
-  for (size_t k = forward_outputs; k < outputs.size(); ++k) {
-    if (outputs[k] >= 0) classes[facts.storage[outputs[k]]] = Class::kIgnored;
-  }
-  std::vector<int> before = peak.saved;
-  before.insert(before.end(), tangents.begin(), tangents.end());
-  Memory in_backward(facts, backward, classes);
-  in_backward.run(before, [&](int node, const Live& live) { consider(node, live, true); });
-  return peak;
+Peak simulate(const JointFacts& facts, const Segments& segments, const Offloading& offloading,
+              const std::vector<Action>& actions) {
+  return Simulation(facts, segments, offloading, actions).run();
 }
 
 }  // namespace autosp

@@ -28,11 +28,22 @@ class Planner {
     return cuts_[representative_[segment_class]].solve(bans, weights);
   }
 
-  // Every segment but the tail as `bans` says with the fewest bytes.
-  RematPlan fewest_bytes(const Bans& bans) const;
+  // Also says what of the kept values leaves for host memory: the best of a few cuts, with
+  // different costs of leaving.
+  CutSolution solve_with_offload(int segment_class, const CutWeights& weights) const;
 
-  // Per segment one solution of its class; the tail's is ignored. Verifies the plan.
-  RematPlan assemble(const std::vector<const CutSolution*>& solutions) const;
+  // Whether the device has host memory to copy to.
+  bool can_offload() const { return link_.exists(); }
+
+  // Every segment but the tail as `bans` says with the fewest bytes.
+  RematPlan fewest_bytes(const Bans& bans, bool all_leave) const;
+
+  // Per segment one solution of its class; the tail's is ignored. With `all_leave` every kept value
+  // that may leave does. Verifies the plan.
+  RematPlan assemble(const std::vector<const CutSolution*>& solutions, bool all_leave) const;
+
+  // What the forward's nodes would cost with these actions, wherever they come from; copies aside.
+  RematPlan simulate_all(std::vector<Action> actions) const;
 
   // All left to torch.
   RematPlan nothing() const;
@@ -40,9 +51,12 @@ class Planner {
  private:
   const JointGraph& graph_;
   JointFacts facts_;
+  Device device_;
   std::vector<int64_t> ns_;
   int64_t step_ns_ = 0;
+  HostLink link_;
   Segments segments_;
+  Offloading offloading_;
   std::vector<SegmentCut> cuts_;
   std::vector<int> class_of_;        // per segment
   std::vector<int> representative_;  // per class a segment

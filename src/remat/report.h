@@ -9,12 +9,14 @@
 
 namespace autosp {
 
-// One operator of the model, for all nodes with the same target and source line.
+// One operator of the model in one segment, for all nodes with the same target and source line.
 struct RematRow {
   std::string what;              // the operator's target
   std::string source;            // the model's line
-  int64_t kept_bytes = 0;        // of its values kept for the backward
+  int segment = 0;               // -1: of what the backward alone runs, or of all segments
+  int64_t kept_bytes = 0;        // of its values kept on the device for the backward
   int64_t recomputed_bytes = 0;  // of its values made again
+  int64_t offloaded_bytes = 0;   // of its values kept in host memory
   int64_t recompute_ns = 0;
   int count = 0;  // nodes of which something is kept or made again
 };
@@ -22,7 +24,10 @@ struct RematRow {
 // In the order of the first node of each.
 std::vector<RematRow> describe(const JointGraph& graph, const RematPlan& plan);
 
-// A table of the rows and a line with the totals.
+// The same with every row in segment -1: an operator of all layers is one row.
+std::vector<RematRow> merge_segments(const std::vector<RematRow>& rows);
+
+// A table of the rows of all segments and a line with the totals.
 std::string summary(const JointGraph& graph, const RematPlan& plan);
 
 }  // namespace autosp

@@ -54,14 +54,16 @@ class Capacities {
   }
 
   int64_t of_bytes(int64_t bytes) const { return capacity(static_cast<double>(bytes) * byte_); }
-  int64_t of_ns(int64_t ns) const { return capacity(static_cast<double>(ns) * ns_); }
+  int64_t of_ns(double ns) const { return capacity(ns * ns_); }
 
  private:
   static constexpr double kTieUnits = 1 << 16;
   static constexpr double kTieTotal = 1 << 12;
   static constexpr double kTotal = static_cast<double>(int64_t{1} << 56);
 
-  static int64_t capacity(double cost) { return static_cast<int64_t>(std::ceil(cost)); }
+  static int64_t capacity(double cost) {
+    return static_cast<int64_t>(std::ceil(std::min(cost, 2 * kTotal)));
+  }
 
   double byte_ = 0;
   double ns_ = 0;
@@ -70,8 +72,13 @@ class Capacities {
 }  // namespace
 
 SegmentCut::SegmentCut(const JointFacts& facts, const Segments& segments,
-                       const std::vector<int64_t>& ns, int segment, std::vector<int> nodes)
-    : facts_(facts), segments_(segments), nodes_(std::move(nodes)), values_(nodes_.size()) {
+                       const Offloading& offloading, const std::vector<int64_t>& ns, int segment,
+                       std::vector<int> nodes)
+    : facts_(facts),
+      segments_(segments),
+      offloading_(offloading),
+      nodes_(std::move(nodes)),
+      values_(nodes_.size()) {
   if (nodes_.empty()) return;
   const int first = nodes_.front();
   std::vector<int> local_of(static_cast<size_t>(nodes_.back() - first + 1), -1);
@@ -80,6 +87,7 @@ SegmentCut::SegmentCut(const JointFacts& facts, const Segments& segments,
     Value& value = values_[k];
     value.ns = ns[nodes_[k]];
     describe(static_cast<int>(k), local_of);
+    any_may_leave_ = any_may_leave_ || value.may_leave;
     total_ns_ += value.ns;
     total_bytes_ += std::max<int64_t>(value.bytes, 0);
     // An operator runs again with all of its outputs or with none: torch knows no other way.
@@ -96,8 +104,8 @@ SegmentCut::SegmentCut(const JointFacts& facts, const Segments& segments,
     hash.add(static_cast<uint64_t>(value.bytes));
     hash.add(static_cast<uint64_t>(value.ns));
     for (const bool flag :
-         {value.outside, value.left, value.pinned, value.alias, value.size, value.for_backward,
-          node.random, node.mutates, facts.several[nodes_[k]]}) {
+         {value.outside, value.left, value.pinned, value.may_leave, value.alias, value.size,
+          value.for_backward, node.random, node.mutates, facts.several[nodes_[k]]}) {
       hash.add(flag ? 1 : 0);
     }
     for (const int input : value.inputs) hash.add(static_cast<uint64_t>(input) + 1);
@@ -117,6 +125,7 @@ void SegmentCut::describe(int local, const std::vector<int>& local_of) {
     value.bytes = -1;
   }
   value.outside = joint.tagged || joint.mutates || segments_.crossing[node];
+  value.may_leave = offloading_.possible[node];
   value.left = value.size || joint.tagged;
   for (const int user : facts_.users(node)) {
     const bool is_users_own = facts_.graph.nodes[user].tagged;
@@ -172,12 +181,16 @@ CutSolution SegmentCut::solve(const Bans& bans, const CutWeights& weights) const
     if (value.outside) continue;
     made[k] = network.add_nodes(2);
     const int at_hand = made[k] + 1;
-    network.add_edge(made[k], at_hand,
-                     value.bytes < 0 ? FlowNetwork::kInfinite : capacities.of_bytes(value.bytes));
+    int64_t keeping = value.bytes < 0 ? FlowNetwork::kInfinite : capacities.of_bytes(value.bytes);
+    if (value.may_leave && weights.leaving_ns >= 0) {
+      keeping = std::min(keeping,
+                         capacities.of_ns(weights.leaving_ns * static_cast<double>(value.bytes)));
+    }
+    network.add_edge(made[k], at_hand, keeping);
     if (banned(bans, k)) {
       network.add_edge(source, made[k], FlowNetwork::kInfinite);
     } else if (value.ns > 0) {
-      network.add_edge(source, made[k], capacities.of_ns(value.ns));
+      network.add_edge(source, made[k], capacities.of_ns(static_cast<double>(value.ns)));
     }
     if (value.for_backward) network.add_edge(at_hand, sink, FlowNetwork::kInfinite);
     for (const int input : value.inputs) {
@@ -194,12 +207,15 @@ CutSolution SegmentCut::solve(const Bans& bans, const CutWeights& weights) const
     if (value.left) {
       solution.actions[k] = Action::kLeave;
     } else if (value.outside) {
-      continue;
+      if (!value.may_leave) continue;
+      solution.bytes += value.bytes;
+      solution.may_leave.push_back(k);
     } else if (!cut.source_side[made[k]]) {
       solution.actions[k] = Action::kRecompute;
       solution.ns += value.ns;
     } else if (!cut.source_side[made[k] + 1]) {
       solution.bytes += value.bytes;
+      if (value.may_leave) solution.may_leave.push_back(k);
     } else if (value.alias && facts_.kernel[nodes_[k]] != Kernel::kCollective) {
       // Not needed here; if a later segment reads it, it is there with its storage.
       solution.actions[k] = Action::kRecompute;
@@ -208,15 +224,36 @@ CutSolution SegmentCut::solve(const Bans& bans, const CutWeights& weights) const
   return solution;
 }
 
+void SegmentCut::send_away(CutSolution& solution, const HostLink& link,
+                           const CutWeights& weights) const {
+  std::vector<int> order = solution.may_leave;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return values_[a].bytes > values_[b].bytes; });
+  int64_t waiting = link.wait_ns(solution.away_bytes, forward_ns());
+  for (const int k : order) {
+    const int64_t bytes = values_[k].bytes;
+    const int64_t longer = link.wait_ns(solution.away_bytes + bytes, forward_ns());
+    const double gain = weights.byte * static_cast<double>(bytes) -
+                        weights.ns * static_cast<double>(longer - waiting);
+    const bool is_free = longer == waiting;
+    if (gain <= 0 && !is_free) continue;
+    solution.actions[k] = Action::kOffload;
+    solution.bytes -= bytes;
+    solution.away_bytes += bytes;
+    solution.ns += longer - waiting;
+    waiting = longer;
+  }
+}
+
 std::vector<SegmentCut> make_cuts(const JointFacts& facts, const Segments& segments,
-                                  const std::vector<int64_t>& ns) {
+                                  const Offloading& offloading, const std::vector<int64_t>& ns) {
   std::vector<std::vector<int>> nodes(segments.begin.size());
   for (int i = 0; i < static_cast<int>(segments.of.size()); ++i) {
     if (segments.of[i] >= 0) nodes[segments.of[i]].push_back(i);
   }
   std::vector<SegmentCut> cuts;
   for (int s = 0; s < segments.count(); ++s) {
-    cuts.emplace_back(facts, segments, ns, s, std::move(nodes[s]));
+    cuts.emplace_back(facts, segments, offloading, ns, s, std::move(nodes[s]));
   }
   return cuts;
 }

@@ -17,7 +17,7 @@ namespace {
 TEST(Frontier, PointsTradePeakForTime) {
   const JointGraph graph = transformer({.blocks = 6, .exchanges = true});
   const Planner planner(graph, "h100", 8);
-  const std::vector<FrontierPoint> points = Frontier(planner).points();
+  const std::vector<FrontierPoint> points = Frontier(planner, Offload::kOff).points();
   ASSERT_GE(points.size(), 3u);
   for (size_t i = 1; i < points.size(); ++i) {
     EXPECT_GT(points[i].peak_bytes, points[i - 1].peak_bytes);
@@ -31,7 +31,7 @@ TEST(Frontier, PointsTradePeakForTime) {
 TEST(Frontier, CornersOfASegmentAreConvexAndBelowEveryCut) {
   const JointGraph graph = transformer({.blocks = 3, .exchanges = true});
   const Planner planner(graph, "a100", 8);
-  const Frontier frontier(planner);
+  const Frontier frontier(planner, Offload::kOff);
   const int middle = planner.class_of(1);
   const std::vector<CutSolution>& hull = frontier.hull(middle);
   ASSERT_GE(hull.size(), 3u);
@@ -57,7 +57,7 @@ TEST(Frontier, CornersOfASegmentAreConvexAndBelowEveryCut) {
 TEST(Frontier, MoreMemoryIsNeverSlower) {
   const JointGraph graph = transformer({.blocks = 6, .exchanges = true});
   const Planner planner(graph, "h100", 8);
-  const Frontier frontier(planner);
+  const Frontier frontier(planner, Offload::kOff);
   const auto points = frontier.points();
   const int64_t least = points.front().peak_bytes;
   const int64_t most = points.back().peak_bytes;
@@ -76,7 +76,7 @@ TEST(Frontier, BudgetsBetweenPointsAreUsed) {
   // One class of blocks: between two of its corners some blocks can have taken the step.
   const JointGraph graph = transformer({.blocks = 12});
   const Planner planner(graph, "h100", 1);
-  const Frontier frontier(planner);
+  const Frontier frontier(planner, Offload::kOff);
   const auto points = frontier.points();
   size_t widest = 1;
   const auto gap = [&](size_t i) { return points[i].peak_bytes - points[i - 1].peak_bytes; };
@@ -105,7 +105,7 @@ TEST(Frontier, OverheadIsKept) {
 TEST(Frontier, TooSmallABudgetNamesTheLeast) {
   const JointGraph graph = transformer({.blocks = 3});
   const Planner planner(graph, "h100", 1);
-  const int64_t least = Frontier(planner).points().front().peak_bytes;
+  const int64_t least = Frontier(planner, Offload::kOff).points().front().peak_bytes;
   try {
     plan_remat(graph, {.name = "memory", .memory_bytes = least - 1});
     FAIL();
