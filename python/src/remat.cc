@@ -172,7 +172,8 @@ void bind_results(nb::module_& module) {
                    [](const GraphPeak& self) { return node_name(*self.graph, self.peak.at); })
       .def_prop_ro("peak_source",
                    [](const GraphPeak& self) {
-                     return self.peak.at < 0 ? "" : self.graph->nodes[self.peak.at].source;
+                     return self.peak.at < 0 ? std::string()
+                                             : source_near(*self.graph, self.peak.at);
                    })
       .def_prop_ro("parts", [](const GraphPeak& self) { return parts_of(self.peak); })
       .def_ro("recompute_ns", &GraphPeak::recompute_ns)

@@ -1,5 +1,6 @@
 #include "remat/joint_graph.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <stdexcept>
@@ -180,6 +181,19 @@ void verify(const JointGraph& graph) {
   ensure(graph.forward_outputs >= 0 &&
              graph.forward_outputs <= static_cast<int>(graph.nodes.back().inputs.size()),
          "the forward's outputs are among all outputs");
+}
+
+std::string source_near(const JointGraph& graph, int node) {
+  constexpr size_t kBound = 256;
+  std::vector<int> queue = {node};
+  for (size_t i = 0; i < std::min(queue.size(), kBound); ++i) {
+    const JointNode& current = graph.nodes[queue[i]];
+    if (!current.source.empty()) return current.source;
+    for (const int input : current.inputs) {
+      if (std::find(queue.begin(), queue.end(), input) == queue.end()) queue.push_back(input);
+    }
+  }
+  return "";
 }
 
 std::string print(const JointGraph& graph) {

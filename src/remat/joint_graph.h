@@ -44,6 +44,9 @@ inline bool is_input(const JointNode& node) {
 // Throws InternalError unless the nodes are as JointGraph says. Linear.
 void verify(const JointGraph& graph);
 
+// The model's line of a node, or of the closest one ahead of it that has one.
+std::string source_near(const JointGraph& graph, int node);
+
 std::string print(const JointGraph& graph);
 
 // Throws std::invalid_argument with the line for text that print does not write.

@@ -8,8 +8,10 @@ namespace autosp {
 
 namespace {
 
-std::string location(const JointNode& node) {
-  return node.name + " (" + node.target + ")" + (node.source.empty() ? "" : ", " + node.source);
+std::string location(const JointGraph& graph, int node) {
+  const std::string source = source_near(graph, node);
+  return graph.nodes[node].name + " (" + graph.nodes[node].target + ")" +
+         (source.empty() ? "" : ", " + source);
 }
 
 [[noreturn]] void refuse_memory(const JointGraph& graph, const Peak& least, int64_t bytes) {
@@ -22,7 +24,7 @@ std::string location(const JointNode& node) {
   throw Unsupported("checkpointing: memory_bytes=" + std::to_string(bytes) +
                     " is below the least that any plan needs, " + std::to_string(least.peak_bytes) +
                     " bytes in the " + (least.in_backward ? "backward" : "forward") +
-                    (least.at < 0 ? "" : ", at " + location(graph.nodes[least.at])) + parts);
+                    (least.at < 0 ? "" : ", at " + location(graph, least.at)) + parts);
 }
 
 }  // namespace

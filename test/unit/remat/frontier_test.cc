@@ -103,7 +103,10 @@ TEST(Frontier, OverheadIsKept) {
 }
 
 TEST(Frontier, TooSmallABudgetNamesTheLeast) {
-  const JointGraph graph = transformer({.blocks = 3});
+  JointGraph graph = transformer({.blocks = 3});
+  for (JointNode& node : graph.nodes) {
+    if (!is_input(node) && node.target != "output") node.source = "model.py:7 in forward: x = f(x)";
+  }
   const Planner planner(graph, "h100", 1);
   const int64_t least = Frontier(planner, Offload::kOff).points().front().peak_bytes;
   try {
@@ -113,6 +116,8 @@ TEST(Frontier, TooSmallABudgetNamesTheLeast) {
     const std::string text = error.what();
     EXPECT_NE(text.find(std::to_string(least)), std::string::npos) << text;
     EXPECT_NE(text.find("aten."), std::string::npos) << text;
+    EXPECT_NE(text.find("gradients "), std::string::npos) << text;
+    EXPECT_NE(text.find("model.py:7"), std::string::npos) << text;
   }
   EXPECT_EQ(plan_remat(graph, {.name = "memory", .memory_bytes = least}).peak.peak_bytes, least);
   // Without a promise, the plan that comes closest.
