@@ -2,6 +2,7 @@
 
     agreement = Agreement(group, timeout_seconds=300)      # on every rank, in the same order
     agreement.agree("run", {"input shapes": "[1, 4096]"})  # returns on all ranks or raises on all
+    agreement.share("free memory", "1024")                 # the same, with the texts of all ranks
 
 Calls are numbered. A rank posts what it is about to do under the number of its call, waits for the
 posts of all others and compares. All ranks read the same posts and come to the same verdict:
@@ -54,9 +55,24 @@ class Agreement:
         """
         if self._alone:
             return
+        posts = self._exchange(call_kind, details)
+        if any(post != posts[0] for post in posts):
+            self._compare([json.loads(post) for post in posts])
+
+    def share(self, call_kind: str, value: str) -> list[str]:
+        """The values that the ranks have called with, by rank, on every rank; they may differ. Else
+        as `agree`.
+        """
+        if self._alone:
+            return [value]
+        posts = [json.loads(post) for post in self._exchange(call_kind, {"value": value})]
+        self._compare([post if isinstance(post, str) else post | {"value": ""} for post in posts])
+        return [post["value"] for post in posts]
+
+    def _exchange(self, call_kind: str, details: dict[str, str]) -> list[bytes]:
         try:
             self._post({"kind of call": call_kind, **details})
-            posts = self._read(call_kind)
+            return self._read(call_kind)
         except RanksDisagree:
             raise
         except RuntimeError as error:
@@ -65,10 +81,11 @@ class Agreement:
                 f" {call_kind!r}): the rank that hosts it has probably ended. {error}"
             )
             raise RanksDisagree(self._abandoned) from error
-        if any(post != posts[0] for post in posts):
-            difference = _difference([json.loads(post) for post in posts])
-            if difference:
-                raise RanksDisagree(f"The ranks disagree in call {self._call}: {difference}")
+
+    def _compare(self, posts: list[dict[str, str] | str]) -> None:
+        difference = _difference(posts)
+        if difference:
+            raise RanksDisagree(f"The ranks disagree in call {self._call}: {difference}")
 
     def post_failure(self, text: str) -> None:
         """In place of a call of `agree` that this rank can't make: the others raise with the text.

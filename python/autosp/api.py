@@ -7,6 +7,7 @@ import logging
 import sys
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .backend import Session, Settings, broken_graph
 from .errors import AutoSPError, Unsupported
@@ -21,6 +22,7 @@ def compile(
     seq_dims=None,
     attention="auto",
     checkpointing="auto",
+    device=None,
     backend="inductor",
     grad_sync=True,
     outputs="auto",
@@ -30,9 +32,9 @@ def compile(
     inputs.
 
         model = autosp.compile(model)
-        loss = model(input_ids=ids, labels=ids).loss   # ids [batch, tokens] on every rank; the loss
-        of the whole batch on every rank loss.backward()                                # p.grad on
-        every rank is what one device would have computed
+        loss = model(input_ids=ids, labels=ids).loss  # ids [batch, tokens] on every rank;
+                                                      # the loss of the whole batch on every rank
+        loss.backward()                               # p.grad on every rank is one device's
 
     For a module the result is a module that shares everything with `model`: state_dict, parameters,
     attributes, train and eval are those of `model`, and assigning to one assigns to the other.
@@ -40,7 +42,8 @@ def compile(
     is compiled before the first call.
 
     Which dimensions carry tokens is found from the attentions of the program. The number of tokens
-    must be a multiple of P, and lengths may change from call to call.
+    must be a multiple of P, and lengths may change from call to call. In a group of one rank any
+    program will do: what can't be cut into parts is compiled as it is.
 
     Gradients: whatever leaves the compiled function as a plain tensor (a loss, statistics) is the
     same on every rank, and so must be the cotangent that comes back for it. A loss computed outside
@@ -50,34 +53,62 @@ def compile(
 
     Args:
         model: an nn.Module, or a function whose tensors are its arguments, parameters and buffers.
-        group: the ranks that share a sequence, a ProcessGroup or a one-dimensional DeviceMesh.
-        Default: the world. seq_dims: names of inputs mapped to the dimension that carries tokens,
-        for programs without attention: {"x": 1}. attention: "auto", heads are exchanged for tokens
-        around every attention. checkpointing: "auto", torch's own partitioner decides what the
-        backward recomputes. backend: "inductor"; "aot_eager", the same graphs run operator by
-        operator; or a callable backend(graph_module,
-            example_inputs) that gets this rank's Torch-IR graph and returns a callable.
-        grad_sync: True, gradients of parameters are summed over the group inside the program.
-        False, they are left for a reducer
-            that averages over all data and sequence ranks (DDP, FSDP), which then gives exactly one
-            device's gradient.
-        outputs: "auto", an output with a token dimension is a DTensor sharded along it
-        (`.full_tensor()` gathers it), or gathered
-            where tokens are merged with another dimension; "full", every output is gathered;
-            "local", this rank's part. Others are plain tensors, the same on every rank.
 
-    Raises, at this call: Unsupported for unknown options, AutoSPError when there is no process
-    group. At the model's calls:
-        Unsupported when the program can't be run in parts (an operator that has to see all tokens,
-        a length that P does not divide, no attention, a graph break), with the operator and the
-        line of the model; RanksDisagree when ranks differ in program, shapes or gradient mode, or
-        one doesn't call. Both on every rank, before any data is exchanged.
+        group: the ranks that share a sequence, a ProcessGroup or a one-dimensional DeviceMesh.
+            Default: the world.
+
+        seq_dims: names of inputs mapped to the dimension that carries tokens, for programs without
+            attention: {"x": 1}.
+
+        attention: "auto", heads are exchanged for tokens around every attention.
+
+        checkpointing: what the forward keeps for the backward; the rest is computed again.
+            "auto": the fastest that fits into the memory at hand when the model is first called,
+                which is the least of all ranks. On CUDA that is free memory, and on CPU the
+                available memory divided by the processes of torchrun; less the gradients that
+                don't exist yet, and 8 bytes for each trained element, for an optimizer's states.
+            {"memory_bytes": n}: the fastest that takes at most n bytes on a rank, at the peak of a
+                step, for all but parameters, their gradients and an optimizer's states.
+            {"overhead": x}: the least memory for at most x of a step's time more (0.07: 7%).
+            "sac": every block's input, attention's output and what is drawn at random is kept;
+                exchanges are repeated.
+            "sac+exchanges": what was exchanged ahead of attentions is kept, too.
+            "full": only every block's input is kept; attentions run again.
+            "off": torch's own partitioner decides.
+            All give the same gradients, dropout included. Regions of `torch.utils.checkpoint` stay
+            what they are. A plan is for lengths from a fourth of some length up to it; others are
+            planned for when they come.
+
+        device: what the estimates of time are for: "a100", "h100", "h200", "mi250", "mi300", "cpu"
+            or what `autosp.calibrate()` has measured. Default: what the model is on.
+
+        backend: "inductor"; "aot_eager", the same graphs run operator by operator; or a callable
+            backend(graph_module, example_inputs) that gets this rank's Torch-IR graph and returns a
+            callable. What is kept is then its own affair.
+
+        grad_sync: True, gradients of parameters are summed over the group inside the program.
+            False, they are left for a reducer that averages over all data and sequence ranks (DDP,
+            FSDP), which then gives exactly one device's gradient.
+
+        outputs: "auto", an output with a token dimension is a DTensor sharded along it
+            (`.full_tensor()` gathers it), or gathered where tokens are merged with another
+            dimension; "full", every output is gathered; "local", this rank's part. Others, and all
+            in a group of one rank, are plain tensors, the same on every rank.
+
+    Raises, at this call: Unsupported for options that don't exist or don't fit each other,
+    AutoSPError when there is no process group.
+    At the model's calls: Unsupported when the program can't be run in parts (an operator that has
+    to see all tokens, a length that P does not divide, no attention, a graph break), with the
+    operator and the line of the model, or when no plan fits the bytes that were asked for, with the
+    least that one needs; RanksDisagree when ranks differ in program, shapes, options or gradient
+    mode, or one doesn't call. Both on every rank, before any data is exchanged.
     """
     settings = Settings(
         group=group,
         seq_dims=seq_dims,
         attention=attention,
         checkpointing=checkpointing,
+        device=device,
         backend=backend,
         grad_sync=grad_sync,
         outputs=outputs,
@@ -88,7 +119,7 @@ def compile(
             f"autosp.compile takes a module or a function, not {type(model).__name__}"
         )
     function, names = traceable(model)
-    compiled = _Compiled(function, Session(settings, names))
+    compiled = _Compiled(function, Session(settings, names), functools.partial(_tensors, model))
     if isinstance(model, torch.nn.Module):
         return _module(model, compiled)
     return functools.wraps(model)(lambda *args, **kwargs: compiled(*args, **kwargs))
@@ -97,13 +128,13 @@ def compile(
 class _Compiled:
     """A function compiled by Dynamo into one graph, called as the ranks agree."""
 
-    def __init__(self, function, session):
-        self._session = session
+    def __init__(self, function, session, tensors):
+        self._session, self._tensors = session, tensors
         self._function = torch.compile(function, backend=session.compile, fullgraph=True)
 
     def __call__(self, *args, **kwargs):
         session = self._session
-        session.meet()
+        session.meet(lambda: self._tensors(args, kwargs))
         session.begin_call()
         try:
             with capture_settings():
@@ -133,6 +164,24 @@ def traceable(model):
     signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return call, [p.name for p in signature.parameters.values() if p.kind in kinds]
+
+
+def _tensors(model, args, kwargs):
+    """Those that a call computes with, as far as they can be found without it."""
+    values = [model, getattr(model, "__self__", None), args, kwargs]
+    if not isinstance(model, torch.nn.Module):
+        try:
+            variables = inspect.getclosurevars(model)
+            values += [variables.nonlocals, variables.globals]
+        except (TypeError, ValueError):  # not a function, or one with an empty cell
+            values.append(getattr(model, "__dict__", None))
+    found = {}
+    for value in tree_leaves(values):
+        if isinstance(value, torch.nn.Module):
+            found |= {id(x): x for x in (*value.parameters(), *value.buffers())}
+        elif isinstance(value, torch.Tensor):
+            found[id(value)] = value
+    return list(found.values())
 
 
 def capture_settings():

@@ -7,6 +7,8 @@ its inputs, the gradient mode and the program it is about to run, and goes on wh
 posted the same.
 """
 
+import dataclasses
+import json
 import os
 import traceback
 import weakref
@@ -22,6 +24,7 @@ from . import (
     checkpointing,
     collectives,  # noqa: F401  registers the operators that plans are written in
     fx,
+    machine,
     outputs,
 )
 from .agreement import Agreement
@@ -55,6 +58,7 @@ class Settings:
             "seq_dims": None,
             "attention": "auto",
             "checkpointing": "auto",
+            "device": None,
             "backend": "inductor",
             "grad_sync": True,
             "outputs": "auto",
@@ -70,7 +74,7 @@ class Settings:
                 f'backend={self.backend!r} is not "inductor", "aot_eager" or a callable that takes'
                 " a graph"
             )
-        checkpointing.check_policy(self.checkpointing, self.backend)
+        self.recomputation = checkpointing.choose(self.checkpointing, self.backend, self.device)
         try:
             _engine.check_options(**self.plan_options())
         except TypeError:
@@ -118,27 +122,49 @@ class Session:
         self.settings = settings
         self._parameters = parameters
         self._group, self._mesh = settings.resolve_group()
-        self._inner = checkpointing.inner_backend(
-            settings.backend, settings.checkpointing, self._group.size()
-        )
+        self._recomputation = None  # once the ranks have met
         self._agreement = Agreement(self._group, _timeout_seconds(self._group))
         self._alone = self._group.size() == 1 or dist.get_backend(self._group) == "fake"
         self._posted = False  # whether this call of the model has posted to the other ranks
 
-    def meet(self):
-        """Makes the group for the exchanges, once all ranks are here. Does nothing after the first
-        time.
+    def meet(self, tensors):
+        """Makes the group for the exchanges, once all ranks are here, and settles what plans depend
+        on. `tensors()` are those that the program computes with. Does nothing after the first time.
         """
-        if self._alone or self._group in _own_groups:
+        if self._recomputation is not None:
             return
-        self._agree("first call", {"ranks": str(self._group.size())})
-        _own_groups[self._group] = dist.new_group(
-            dist.get_process_group_ranks(self._group),
-            timeout=timedelta(seconds=_timeout_seconds(self._group)),
-            backend=dist.distributed_c10d.get_backend_config(self._group),
-            use_local_synchronization=True,
-            group_desc="autosp",
-        )
+        if not self._alone and self._group not in _own_groups:
+            self._agree("first call", {"ranks": str(self._group.size())})
+            _own_groups[self._group] = dist.new_group(
+                dist.get_process_group_ranks(self._group),
+                timeout=timedelta(seconds=_timeout_seconds(self._group)),
+                backend=dist.distributed_c10d.get_backend_config(self._group),
+                use_local_synchronization=True,
+                group_desc="autosp",
+            )
+        choice = dataclasses.replace(self.settings.recomputation, ranks=self._group.size())
+        if choice.policy != "off":
+            choice = self._settle(choice, tensors)
+        self._recomputation = checkpointing.Recomputation(self.settings.backend, choice)
+
+    def _settle(self, choice, tensors):
+        """The choice with the first rank's device, unless the user named one, and the least memory
+        that a rank has at hand.
+        """
+        try:
+            tensors = tensors()
+            device = machine.device_of(tensors)
+            name = choice.device or machine.cost_device(device)
+            memory = machine.memory_at_hand(device, tensors) if choice.policy == "auto" else 0
+        except Exception as error:
+            self.begin_call()
+            self.failed(error)
+            raise
+        mine = json.dumps([name, memory])
+        all_ranks = self._agreement.share("first call of a model with checkpointing", mine)
+        names, memories = zip(*map(json.loads, all_ranks), strict=True)
+        memory = machine.rounded_down(min(memories)) or choice.memory_bytes
+        return dataclasses.replace(choice, device=names[0], memory_bytes=memory)
 
     def begin_call(self):
         self._posted = False
@@ -150,7 +176,7 @@ class Session:
             self._agreement.post_failure(f"{type(error).__name__}: {error}")
 
     def compile(self, gm, example_inputs):
-        self.meet()
+        self.meet(lambda: [x for x in example_inputs if isinstance(x, torch.Tensor)])
         self.begin_call()
         try:
             return self._compile(gm, example_inputs)
@@ -163,12 +189,15 @@ class Session:
     def _compile(self, gm, example_inputs):
         _refuse_broken_graph(gm)
         rank, ranks = self._group.rank(), self._group.size()
-        program = fx.read(gm, self._parameters)
-        plan = program.plan(
-            ranks,
-            print=os.environ.get("AUTOSP_PRINT", "") if rank == 0 else "",
-            **self.settings.plan_options(),
-        )
+        printed = os.environ.get("AUTOSP_PRINT", "") if rank == 0 else ""
+        partitioner = self._recomputation.partitioner(gm)
+        try:
+            program = fx.read(gm, self._parameters)
+            plan = program.plan(ranks, print=printed, **self.settings.plan_options())
+        except Unsupported:
+            if ranks == 1 and not printed:  # nothing has to be cut into parts
+                return self._recomputation.compile(gm, example_inputs, partitioner)
+            raise
         for size in plan.divisible:
             bool(
                 size % ranks == 0
@@ -180,7 +209,7 @@ class Session:
             program.user_inputs,
         )
         plan.write(rank, _own_groups.get(self._group, self._group).group_name)
-        compiled = self._inner(gm, example_inputs)
+        compiled = self._recomputation.compile(gm, example_inputs, partitioner)
         has_shards = self.settings.outputs == "auto" and any(dim is not None for dim in dims)
         known = False
 
@@ -198,6 +227,7 @@ class Session:
                     "gradient mode": str(torch.is_grad_enabled()),
                     "step": "run" if known else "compile",
                     "program": code if known else text,
+                    "checkpointing": "" if known else str(partitioner),
                 },
             )
             known = True

@@ -12,54 +12,135 @@ exchanges in the same order. So the sizes that a plan is made for are the rounde
 `Partitioner.lengths`, not those of the call that happened to come first.
 """
 
+import dataclasses
 import functools
+import math
 import operator
 
 import torch
 from torch._functorch.compile_utils import fx_graph_cse
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.custom_graph_pass import CustomPartitionerFn, get_hash_for_files
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy
 
 from . import _engine, fx
 from .errors import Unsupported
 
-POLICIES = ("sac", "sac+exchanges", "full")
+POLICIES = ("off", "sac", "sac+exchanges", "full", "auto")
+BUDGETS = {"memory_bytes": "memory", "overhead": "overhead"}  # and the engine's names for them
+OFFLOADS = ("auto", "off", "all")
 _RECOMPUTE = 2  # of the actions in a plan
 _TAGS = {1: CheckpointPolicy.MUST_SAVE, _RECOMPUTE: CheckpointPolicy.MUST_RECOMPUTE}
-_UNKNOWN_SIZE = 8192  # for a size that depends on data
+_UNKNOWN_SIZE = 8192  # for a size that depends on data or on a number
 
 
-def check_policy(checkpointing, backend):
-    """Raises Unsupported unless `checkpointing` is a choice that exists and fits the backend."""
-    if checkpointing in ("auto", "off"):
-        return
-    if checkpointing not in POLICIES:
-        raise Unsupported(
-            f"checkpointing={checkpointing!r} is not supported; the choices are"
-            ' "auto" and "off" (torch\'s own partitioner decides), '
-            + ", ".join(f'"{policy}"' for policy in POLICIES)
-        )
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What a plan depends on besides the graph and the lengths. `memory_bytes` of policy "auto" is
+    what the ranks have at hand, "" for `device` the one that they run on.
+    """
+
+    policy: str
+    ranks: int = 1
+    device: str = ""
+    memory_bytes: int = 0
+    overhead: float = 0.0
+
+
+def choose(checkpointing, backend, device=None) -> Choice:
+    """The user's options as a choice. Raises Unsupported for those that don't exist or don't fit
+    each other.
+    """
+    choice = _policy(checkpointing)
     if callable(backend):
+        if checkpointing not in ("auto", "off"):
+            raise Unsupported(
+                f"checkpointing={checkpointing!r} does not fit a backend of your own, which splits"
+                ' forward and backward itself; it needs backend="inductor" or "aot_eager"'
+            )
+        choice = Choice("off")
+    return dataclasses.replace(choice, device=_device_text(device))
+
+
+def _policy(checkpointing):
+    if isinstance(checkpointing, dict) and len(checkpointing) == 1:
+        [(name, value)] = checkpointing.items()
+        if name in BUDGETS:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+                raise Unsupported(
+                    f"checkpointing={checkpointing!r}: {name} is a number of at least 0"
+                )
+            return Choice(BUDGETS[name], **{name: int(value) if name == "memory_bytes" else value})
+    elif checkpointing in POLICIES:
+        return Choice(checkpointing)
+    raise Unsupported(
+        f"checkpointing={checkpointing!r} is not supported; the choices are "
+        + ", ".join(f'"{policy}"' for policy in POLICIES)
+        + ', {"memory_bytes": n} and {"overhead": x}'
+    )
+
+
+def _device_text(device):
+    if device is None:
+        return ""
+    if isinstance(device, str):
+        device = _engine.find_device(device)
+    if not isinstance(device, _engine.Device):
         raise Unsupported(
-            f"checkpointing={checkpointing!r} does not fit a backend of your own, which splits"
-            ' forward and backward itself; it needs backend="inductor" or "aot_eager"'
+            f"device={device!r} is neither the name of a device nor one that autosp.calibrate() has"
+            f" measured; the names are {', '.join(_engine.device_names())}"
         )
+    return device.text
 
 
-def inner_backend(backend, checkpointing, ranks):
-    """The backend for a rank's graph: `backend` itself, or with `checkpointing` carried out."""
-    if not isinstance(backend, str):
-        return backend
-    if checkpointing in ("auto", "off"):
-        return torch._dynamo.lookup_backend(backend)
-    compile_with = {"inductor": _inductor, "aot_eager": _aot_eager}[backend]
+class Recomputation:
+    """A backend's way of splitting graphs in forward and backward, for one choice."""
 
-    def compile(gm, example_inputs):
-        lengths = tuple(_rounded(_hint(x)) for x in example_inputs if isinstance(x, torch.SymInt))
-        return compile_with(gm, example_inputs, Partitioner(checkpointing, ranks, lengths))
+    def __init__(self, backend, choice):
+        self.backend, self.choice = backend, choice
 
-    return compile
+    def partitioner(self, gm):
+        """For a captured graph, before it is cut into parts. The graph gets guards: with lengths
+        that the plan is not for, it is captured again.
+        """
+        if self.choice.policy == "off":
+            return Partitioner(self.choice)
+        hints, sizes = fx.input_sizes(gm)
+        partitioner = Partitioner(self.choice, _ranges(hints, headroom=2))
+        if hints and self._is_tight(gm, partitioner):
+            partitioner = Partitioner(self.choice, _ranges(hints, headroom=1))
+        for symbol, size in sizes.items():
+            upper = partitioner.value_of(symbol)
+            bool(size <= upper)
+            bool(4 * size > upper)
+        return partitioner
+
+    def compile(self, gm, example_inputs, partitioner):
+        if callable(self.backend):
+            return self.backend(gm, example_inputs)
+        compile_with = {"inductor": _inductor, "aot_eager": _aot_eager}[self.backend]
+        return compile_with(gm, example_inputs, partitioner)
+
+    def __call__(self, gm, example_inputs):
+        return self.compile(gm, example_inputs, self.partitioner(gm))
+
+    def _is_tight(self, gm, partitioner):
+        """Whether memory may decide what is kept at the partitioner's sizes. It doesn't where twice
+        the values of the captured graph would fit.
+        """
+        choice = self.choice
+        if choice.policy not in ("auto", "memory") or choice.memory_bytes == 0:
+            return False
+        size_of = _sizes(partitioner.value_of)
+        values = (node.meta.get("example_value") for node in gm.graph.nodes if _computes(node))
+        tensors = [x for x in tree_leaves(list(values)) if isinstance(x, torch.Tensor)]
+        nbytes = sum(math.prod(map(size_of, x.shape)) * x.element_size() for x in tensors)
+        return 2 * nbytes > choice.memory_bytes * choice.ranks
+
+
+def _computes(node):
+    return node.op in ("call_function", "call_method")
 
 
 def _inductor(gm, example_inputs, partitioner):
@@ -81,26 +162,43 @@ def _aot_eager(gm, example_inputs, partitioner):
     return backend(gm, example_inputs)
 
 
+def _ranges(hints, headroom):
+    """Sizes to plan for: `headroom` times those of the call, and at most a fourth more, so that
+    other calls come to the same. A plan holds from a fourth of its sizes up to them.
+    """
+    return tuple((symbol, rounded_up(headroom * hint)) for symbol, hint in hints.items())
+
+
+def rounded_up(size):
+    shift = max(size.bit_length() - 3, 0)
+    return -(-size >> shift) << shift
+
+
 class Partitioner(CustomPartitionerFn):
     """Splits a joint graph as the engine plans. Its attributes are what a plan depends on besides
-    the graph; compilers pickle them into the keys of their caches.
+    the graph; compilers pickle them into the keys of their caches. `sizes` are pairs of a symbol
+    and the size that is planned for, for every symbol in the sizes of the inputs.
     """
 
-    def __init__(self, policy, ranks, lengths):
+    def __init__(self, choice, sizes=()):
         self.planner = get_hash_for_files((_engine.__file__, __file__)).hex()
-        self.policy = policy
-        self.ranks = ranks
-        self.lengths = lengths  # rounded values of the symbolic sizes among the graph's inputs
+        self.choice = choice
+        self.sizes = sizes
 
     def uuid(self):
-        return f"autosp {self.planner} {self.policy} {self.ranks} {self.lengths}"
+        return f"autosp {self.planner} {self}"
+
+    def __str__(self):
+        return f"{self.choice} for {self.sizes}"
+
+    def value_of(self, symbol, _hint=None):
+        return dict(self.sizes).get(symbol, _UNKNOWN_SIZE)
 
     def __call__(
         self, gm, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices=(), **kw
     ):
         prepare(gm)
-        graph = read_joint_graph(gm.graph, num_fwd_outputs, static_lifetime_input_indices)
-        tag(gm.graph, self.plan(graph).actions)
+        tag(gm.graph, self._actions(gm.graph, num_fwd_outputs, static_lifetime_input_indices))
         parts = min_cut_rematerialization_partition(
             gm,
             joint_inputs,
@@ -112,8 +210,20 @@ class Partitioner(CustomPartitionerFn):
             _restore_operators(part)
         return parts
 
+    def _actions(self, graph, forward_outputs, static_inputs):
+        if self.choice.policy == "off":
+            return [0] * len(graph.nodes)
+        joint = read_joint_graph(graph, forward_outputs, static_inputs, self.value_of)
+        return self.plan(joint).actions
+
     def plan(self, graph):
-        return graph.plan(self.policy, ranks=self.ranks)
+        return graph.plan(
+            self.choice.policy,
+            device=self.choice.device,
+            ranks=self.choice.ranks,
+            memory_bytes=self.choice.memory_bytes,
+            overhead=self.choice.overhead,
+        )
 
 
 def prepare(gm):
@@ -126,12 +236,20 @@ def prepare(gm):
 
 
 def tag(graph, actions):
-    """Marks the nodes of a joint graph with the plan's actions, one for each node."""
+    """Marks the nodes of a joint graph with the plan's actions, one for each node. What reads an
+    input before the forward overwrites it is kept, whoever else decides: torch's own partitioner
+    and the user's regions would read the new value when they make it again.
+    """
+    overwritten = _overwritten(graph)
     for node, action in zip(graph.nodes, actions, strict=True):
-        if action in _TAGS and node.op == "call_function" and not _is_size(node):
+        if node.op != "call_function" or _is_size(node):
+            continue
+        if action in _TAGS:
             node.meta["recompute"] = _TAGS[action]
             if action == _RECOMPUTE and _is_seeded(node.target) and not _draws(node):
                 node.target = _Unseeded(node.target)
+        elif not (overwritten.isdisjoint(node.all_input_nodes) or _is_view(node) or _writes(node)):
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 class _Unseeded:
@@ -157,13 +275,13 @@ def _restore_operators(gm):
 def read_joint_graph(graph, forward_outputs, static_inputs=(), value_of=None):
     """The engine's view of AOTAutograd's joint graph. `static_inputs` are the positions, among the
     forward's inputs, of parameters and buffers. `value_of(symbol: str, hint: int | None)` is the
-    number for a symbol in a size; default: the hint, rounded so that a plan holds for a range.
+    number for a symbol in a size; default: the hint.
     """
     numbers, nodes = {}, []
     overwritten = _overwritten(graph)
     static_inputs = frozenset(static_inputs or ())
     primals = 0
-    size_of = _sizes(value_of or _rounded_value)
+    size_of = _sizes(value_of or _hinted)
     source_line = functools.cache(lambda trace: _engine.source_line(trace, fx.PACKAGES))
     for node in graph.nodes:
         numbers[node] = len(nodes)
@@ -191,7 +309,7 @@ def read_joint_graph(graph, forward_outputs, static_inputs=(), value_of=None):
                 view=_is_view(node),
                 # What reads an input before it is overwritten can't be repeated either.
                 random=_draws(node) or not overwritten.isdisjoint(node.all_input_nodes),
-                mutates=overload is not None and overload._schema.is_mutable,
+                mutates=_writes(node),
                 causal=overload is not None and _argument(node, "is_causal") is True,
                 tagged="recompute" in node.meta,
                 parameter=parameter,
@@ -227,6 +345,11 @@ def _overwritten(graph):
         if _is_view(node) and node.args[0] in found:
             found.add(node)
     return found
+
+
+def _writes(node):
+    """Whether an operator writes to an argument."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def _is_view(node):
@@ -290,21 +413,11 @@ def _sizes(value_of):
         if expression not in known:
             _, hints = fx.size_facts(size)
             values = {s: value_of(str(s), hints[str(s)]) for s in expression.free_symbols}
-            known[expression] = int(expression.xreplace(values))
+            known[expression] = max(int(expression.xreplace(values)), 0)
         return known[expression]
 
     return number
 
 
-def _rounded_value(_symbol, hint):
-    return _rounded(hint or _UNKNOWN_SIZE)
-
-
-def _hint(size):
-    text, hints = fx.size_facts(size)
-    return hints.get(text) or _UNKNOWN_SIZE
-
-
-def _rounded(size):
-    """The next power of four: a plan holds for lengths up to four times apart."""
-    return 1 << (max(size - 1, 0).bit_length() + 1) // 2 * 2
+def _hinted(_symbol, hint):
+    return hint or _UNKNOWN_SIZE

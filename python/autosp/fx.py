@@ -86,6 +86,30 @@ def hint(value):
     return int(number) if isinstance(value, torch.SymInt) else float(number)
 
 
+def input_sizes(gm: torch.fx.GraphModule):
+    """The symbols in the sizes of a captured graph's inputs: the value of each in the call that is
+    being compiled, and for each whose range may be narrowed a SymInt that is it. The range may not
+    be where the user has stated one (`mark_dynamic` with min or max).
+    """
+    hints, sizes, stated = {}, {}, set()
+    for node in gm.graph.find_nodes(op="placeholder"):
+        example = node.meta.get("example_value")
+        if not isinstance(example, torch.Tensor):
+            continue
+        arg = node.meta.get("grapharg")
+        ranges = getattr(arg.example, "_dynamo_dynamic_range", ()) if arg is not None else ()
+        dims = {r.dim for r in ranges if r.min is not None or r.max is not None}
+        for dim, size in enumerate(example.shape):
+            if isinstance(size, torch.SymInt):
+                text, symbols = size_facts(size)
+                hints |= {symbol: hint for symbol, hint in symbols.items() if hint is not None}
+                if text in hints:
+                    sizes[text] = size
+                if dim in dims:
+                    stated |= symbols.keys()
+    return hints, {symbol: size for symbol, size in sizes.items() if symbol not in stated}
+
+
 def input_facts(node: torch.fx.Node):
     """Where Dynamo found a placeholder: (source text, is a parameter, belongs to a module, is a
     Python number, is an element of *args, of **kwargs). Empty for sizes of tensors and for the

@@ -2,6 +2,8 @@
 keep.
 """
 
+import dataclasses
+
 import autosp
 import pytest
 import torch
@@ -96,10 +98,15 @@ def blocks(count=3, **options):
     return nn.Sequential(*(Block(**options) for _ in range(count))).double()
 
 
+def recomputing(policy, backend="aot_eager"):
+    """A backend with a policy and nothing else of ours."""
+    return checkpointing.Recomputation(backend, checkpointing.choose(policy, backend, "cpu"))
+
+
 def alone(module, policy):
     """The module under a policy and nothing else of ours."""
     torch._dynamo.reset()
-    return torch.compile(module, backend=checkpointing.inner_backend("aot_eager", policy, 1))
+    return torch.compile(module, backend=recomputing(policy))
 
 
 def gradients(module, call, *args):
@@ -166,7 +173,7 @@ def test_models_don_t_share_plans(splits):
     modules = [blocks(), blocks(count=2, width=24)]
     torch._dynamo.reset()
     calls = [
-        torch.compile(m, backend=checkpointing.inner_backend("aot_eager", policy, 1))
+        torch.compile(m, backend=recomputing(policy))
         for m, policy in zip(modules, ["sac", "full"], strict=True)
     ]
     for _ in range(2):
@@ -176,22 +183,15 @@ def test_models_don_t_share_plans(splits):
     assert len(splits) == 2
 
 
-def test_one_plan_for_many_lengths(splits):
+def test_one_plan_for_a_range_of_lengths(splits):
     module = blocks()
     torch._dynamo.reset()
-    backend = checkpointing.inner_backend("aot_eager", "sac", 1)
+    backend = recomputing("sac")
     call = torch.compile(module, backend=backend, dynamic=True)
-    for length in (8, 12, 30):
+    for length, plans in [(8, 1), (12, 1), (16, 1), (5, 1), (32, 2), (16, 2), (60, 2)]:
         pair = [gradients(module, f, inputs(length=length)) for f in (call, module)]
         torch.testing.assert_close(*pair, rtol=1e-9, atol=1e-12)
-    assert len(splits) == 1
-
-
-@pytest.mark.parametrize(
-    ("length", "rounded"), [(1, 1), (2, 4), (4, 4), (5, 16), (65536, 65536), (65537, 262144)]
-)
-def test_lengths_are_rounded(length, rounded):
-    assert checkpointing._rounded(length) == rounded
+        assert len(splits) == plans
 
 
 @pytest.mark.inductor
@@ -201,7 +201,7 @@ def test_inductor_and_its_caches(splits):
     with fresh_cache():
         for policy, plans in [("sac", 1), ("sac", 1), ("full", 2), ("full", 2)]:
             torch._dynamo.reset()
-            call = torch.compile(module, backend=checkpointing.inner_backend("inductor", policy, 1))
+            call = torch.compile(module, backend=recomputing(policy, "inductor"))
             got = gradients(module, call, inputs())
             torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
             assert len(splits) == plans  # on a hit nothing is split
@@ -209,12 +209,14 @@ def test_inductor_and_its_caches(splits):
 
 
 def test_every_choice_of_a_plan_is_in_the_key():
-    def key(*args):
-        return checkpointing.Partitioner(*args).uuid()
-
-    keys = {key("sac", 2, ()), key("full", 2, ()), key("sac", 4, ()), key("sac", 2, (64,))}
-    assert len(keys) == 4
-    assert key("sac", 2, ()) in keys
+    choice = checkpointing.Choice("sac", 2, "h100")
+    others = {"policy": "full", "ranks": 4, "device": "a100", "memory_bytes": 1, "overhead": 0.5}
+    choices = [choice, *(dataclasses.replace(choice, **{k: v}) for k, v in others.items())]
+    assert others.keys() == {field.name for field in dataclasses.fields(choice)}
+    keys = {checkpointing.Partitioner(c).uuid() for c in choices}
+    keys.add(checkpointing.Partitioner(choice, (("s0", 64),)).uuid())
+    assert len(keys) == 1 + len(choices)
+    assert checkpointing.Partitioner(dataclasses.replace(choice)).uuid() in keys
 
 
 # ---- Refusals ----
@@ -223,11 +225,19 @@ def test_every_choice_of_a_plan_is_in_the_key():
 @pytest.mark.parametrize(
     ("options", "pattern"),
     [
-        ({"checkpointing": "most"}, r"checkpointing='most' is not supported.*\"auto\".*\"full\""),
-        (
-            {"checkpointing": "sac", "backend": run_as_is},
-            r"checkpointing='sac'.*backend of your own",
-        ),
+        ({"checkpointing": "most"}, r"checkpointing='most'.*\"full\", \"auto\", {\"memory_bytes\""),
+        ({"checkpointing": None}, r"checkpointing=None is not supported"),
+        ({"checkpointing": {}}, r"checkpointing={} is not supported"),
+        ({"checkpointing": {"memory": 1}}, r"checkpointing={'memory': 1} is not supported"),
+        ({"checkpointing": {"memory_bytes": 1, "overhead": 1}}, r"checkpointing=.*not supported"),
+        ({"checkpointing": {"memory_bytes": -1}}, r"memory_bytes is a number of at least 0"),
+        ({"checkpointing": {"overhead": -0.1}}, r"overhead is a number of at least 0"),
+        ({"checkpointing": {"overhead": "7%"}}, r"overhead is a number of at least 0"),
+        ({"checkpointing": {"overhead": float("nan")}}, r"overhead is a number of at least 0"),
+        ({"checkpointing": "sac", "backend": run_as_is}, r"'sac'.*backend of your own"),
+        ({"checkpointing": {"overhead": 1}, "backend": run_as_is}, r"backend of your own"),
+        ({"device": "abacus"}, r"abacus.*h100.*calibrate"),
+        ({"device": 100}, r"device=100 .*h100"),
     ],
 )
 def test_refusals(options, pattern):

@@ -52,7 +52,7 @@ def measure(policy, layers, vocabulary):
     two as predicted.
     """
     torch._dynamo.reset()
-    ours = Recording(policy, RANKS, ())
+    ours = Recording(checkpointing.Choice(policy, RANKS, "h100"))
     partitioner = min_cut_rematerialization_partition if policy == "off" else ours
     with fake_ranks(RANKS), fake_llama(layers, vocabulary) as model:
         ids = torch.zeros(1, RANKS * LENGTH, dtype=torch.int64)

@@ -1,0 +1,206 @@
+"""Plans for the memory at hand, for a number of bytes and for a share of the time."""
+
+import re
+import threading
+
+import autosp
+import gloo_pool
+import programs
+import pytest
+import torch
+from autosp import checkpointing, machine
+from autosp.simulate import RanksFailed, run_ranks
+from causal import Model, on_ranks, tokens
+from parity import check, check_simulated, take_step
+from programs import PROGRAMS
+from test_agreement import new_agreement, outcome
+from watch_splits import watch_splits
+
+
+@pytest.fixture
+def splits():
+    with watch_splits() as seen:
+        yield seen
+
+
+def make():
+    return programs.lm(layers=3).make()
+
+
+def check_lengths(checkpointing, lengths=(16,), ranks=2):
+    """One step of every length on every rank is one device's."""
+
+    def case(rank, model):
+        options = {"backend": "aot_eager", "device": "h100", "checkpointing": checkpointing}
+        compiled = autosp.compile(model, **options)
+        return [take_step(model, compiled, programs.lm(n).inputs()) for n in lengths]
+
+    torch._dynamo.reset()
+    model = make()
+    results = on_ranks(ranks, case, model)
+    for i, length in enumerate(lengths):
+        want = take_step(model, model, programs.lm(length).inputs())
+        check([steps[i] for steps in results], want)
+
+
+@pytest.mark.parametrize("overhead", [0, 0.05, 0.3, 10])
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+def test_overheads(ranks, overhead):
+    program = PROGRAMS["modern"]
+    options = {"checkpointing": {"overhead": overhead}, "device": "h100", "backend": "aot_eager"}
+    check_simulated(program.make, program.inputs(), ranks, program.tolerance, **options)
+
+
+def test_more_time_is_less_memory(splits):
+    for overhead in (0, 10):
+        check_lengths({"overhead": overhead}, ranks=1)
+    assert len(splits[1].kept) < len(splits[0].kept)
+    check_lengths("full", ranks=1)
+    assert splits[1].actions == splits[2].actions
+
+
+# ---- Bytes ----
+
+
+def least_bytes():
+    """What any plan needs, by the error for a budget of nothing."""
+    with pytest.raises(RanksFailed) as failed:
+        check_lengths({"memory_bytes": 0})
+    [text] = {str(error) for error in failed.value.errors.values()}
+    return int(
+        re.search(r"the least that any plan needs, (\d+) bytes in the .*programs.py", text)[1]
+    )
+
+
+def test_a_budget_from_the_least_on(splits):
+    least = least_bytes()
+    splits.clear()
+    for budget in (least, 1 << 30):
+        check_lengths({"memory_bytes": budget})
+    tight, loose = splits[0], splits[2]
+    assert len(tight.kept) < len(loose.kept)
+    with pytest.raises(RanksFailed, match=f"memory_bytes={least - 1} is below the least"):
+        check_lengths({"memory_bytes": least - 1})
+
+
+@pytest.fixture
+def memories(monkeypatch):
+    """What the ranks have at hand, by rank; no tensor of theirs counts."""
+    found = {}
+
+    def free_bytes(device):
+        return found[int(threading.current_thread().name.removeprefix("rank "))]
+
+    monkeypatch.setattr(machine, "_free_bytes", free_bytes)
+    monkeypatch.setattr(machine, "_OPTIMIZER_BYTES", 0)
+    return found
+
+
+def gradient_bytes():
+    return sum(p.nbytes for p in make().parameters())
+
+
+def test_ranks_with_different_memory_make_the_same_plan(splits, memories):
+    least = least_bytes()
+    splits.clear()
+    memories.update({0: 1 << 30, 1: gradient_bytes() + least + least // 7})
+    check_lengths("auto")
+    check_lengths({"memory_bytes": least})
+    memories.update({0: 1 << 30, 1: 1 << 30})
+    check_lengths("auto")
+    first, second, as_bytes, _, loose, _ = splits
+    assert first.actions == second.actions == as_bytes.actions
+    assert loose.actions != first.actions
+
+
+def test_little_memory_is_used_as_well_as_can_be(splits, memories):
+    memories[0] = 1
+    check_lengths("auto", ranks=1)
+    memories[0] = None  # unknown
+    check_lengths("auto", ranks=1)
+    check_lengths("sac", ranks=1)
+    assert len(splits[0].kept) < len(splits[1].kept)
+    assert splits[1].actions == splits[2].actions
+
+
+def test_gradients_and_optimizer_states_to_come_are_not_at_hand(monkeypatch):
+    monkeypatch.setattr(machine, "_free_bytes", lambda device: 10000)
+    trained = torch.nn.Parameter(torch.ones(100))
+    frozen = torch.nn.Parameter(torch.ones(100), requires_grad=False)
+    tensors = [trained, frozen, torch.ones(5)]
+    assert machine.memory_at_hand(torch.device("cpu"), tensors) == 10000 - 100 * (4 + 8)
+    trained.grad = torch.ones(100)
+    assert machine.memory_at_hand(torch.device("cpu"), tensors) == 10000 - 100 * 8
+    monkeypatch.setattr(machine, "_free_bytes", lambda device: 500)
+    assert machine.memory_at_hand(torch.device("cpu"), tensors) == 1
+
+
+def test_memory_of_this_machine(monkeypatch):
+    free = machine.memory_at_hand(torch.device("cpu"), [])
+    assert 1 << 20 < free < 1 << 50
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert machine.memory_at_hand(torch.device("cpu"), []) == pytest.approx(free / 4, rel=0.3)
+    assert machine.memory_at_hand(torch.device("meta"), []) == 0
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "rounded"), [(0, 0), (7, 7), (15, 15), (17, 16), (1000, 960), (1 << 40, 1 << 40)]
+)
+def test_memory_is_rounded_down(nbytes, rounded):
+    assert machine.rounded_down(nbytes) == rounded
+
+
+# ---- Ranges of lengths ----
+
+
+def test_tight_memory_replans_sooner(splits):
+    lengths = [8, 20, 22, 12, 24, 30]
+    check_lengths({"memory_bytes": 1 << 30}, lengths, ranks=1)
+    assert len(splits) == 2  # the first length is static; the rest is at most twice the second
+    splits.clear()
+    check_lengths({"memory_bytes": 400000}, lengths, ranks=1)
+    assert len(splits) == 4  # 20 for up to 20, 22 and 24 for up to 24, 30 for up to 32
+
+
+@pytest.mark.parametrize(
+    ("length", "rounded"), [(1, 1), (7, 7), (9, 10), (10, 10), (11, 12), (65537, 81920)]
+)
+def test_lengths_are_rounded_up(length, rounded):
+    assert checkpointing.rounded_up(length) == rounded
+
+
+def test_a_range_that_the_user_states_is_not_narrowed(splits):
+    model = Model()
+    compiled = torch.compile(
+        model,
+        backend=checkpointing.Recomputation("aot_eager", checkpointing.choose("sac", "", "cpu")),
+    )
+    for length in (8, 100):
+        ids = tokens(length)
+        torch._dynamo.mark_dynamic(ids, 1, min=4, max=1000)
+        compiled(ids)
+    assert len(splits) == 1
+
+
+# ---- What the ranks tell each other ----
+
+
+def sharing(rank):
+    agreement = new_agreement()
+    shared = agreement.share("memory", f"{rank}0 bytes")
+    mixed = outcome(*((agreement.agree, "run", {}) if rank else (agreement.share, "memory", "1")))
+    if rank:
+        agreement.post_failure("no memory")
+        failed = None
+    else:
+        failed = outcome(agreement.share, "memory", "1")
+    return shared, mixed, failed, agreement.share("memory", "same")
+
+
+@pytest.mark.parametrize("run", [run_ranks, pytest.param(gloo_pool.run, marks=pytest.mark.gloo)])
+def test_sharing_texts_that_may_differ(run):
+    for rank, (shared, mixed, failed, again) in enumerate(run(2, sharing)):
+        assert shared == ["00 bytes", "10 bytes"]
+        assert "call 2: the kind of call differs.\n  rank 0: memory\n  rank 1: run" in mixed
+        assert rank or failed == "The ranks disagree in call 3: rank 1 failed: no memory"
+        assert again == ["same", "same"]
