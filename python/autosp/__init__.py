@@ -7,6 +7,7 @@ ranks runs, so that P devices together train one long sequence.
 """
 
 from .api import compile
+from .calibrate import calibrate
 from .check import Mismatch, check
 from .errors import AutoSPError, InternalError, RanksDisagree, Unsupported
 from .explain import explain
@@ -17,6 +18,7 @@ __all__ = [
     "Mismatch",
     "RanksDisagree",
     "Unsupported",
+    "calibrate",
     "check",
     "compile",
     "explain",

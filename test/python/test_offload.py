@@ -37,11 +37,15 @@ class MoveAll(checkpointing.Partitioner):
         return forward, backward
 
 
+def policy_choice(policy, ranks=1):
+    return checkpointing.Choice(policy, ranks, device="h100")
+
+
 def moving(module, policy, compile_with=checkpointing._aot_eager, dynamic=None):
     """The module compiled with all that the policy keeps moved."""
     moved.clear()
     refused.clear()
-    partitioner = MoveAll(policy, 1, ())
+    partitioner = MoveAll(policy_choice(policy))
 
     def backend(gm, example_inputs):
         return compile_with(gm, example_inputs, partitioner)
@@ -252,7 +256,7 @@ def measure(layers):
     with fake_ranks(ranks), fake_llama(layers, vocabulary=1024) as model:
         ids = torch.zeros(1, ranks * length, dtype=torch.int64)
         compiled = autosp.compile(
-            model, backend=as_inductor_splits(OnLargeDevices("sac", ranks, ()))
+            model, backend=as_inductor_splits(OnLargeDevices(policy_choice("sac", ranks)))
         )
         lifetimes = Lifetimes([*model.parameters(), *model.buffers()])
         with lifetimes:
