@@ -44,9 +44,9 @@
 //   plan.rows -> list of rows: what, source, segment (the last of a transformer is the tail; -1:
 //       the backward's own), kept_bytes, offloaded_bytes, recomputed_bytes, recompute_ns, count
 //   plan.merged_rows -> the same, an operator of all segments in one row
-//   graph.simulate(saved: list[int], *, offloaded=[], device="h100", ranks=1) -> Peak of a
-//       partition that keeps these nodes, such as the stock partitioner's; everything else is
-//       recomputed. Also with saved, recompute_ns and step_ns (copies aside).
+//   graph.simulate(saved: list[int], *, offloaded=[], device="h100", ranks=1) -> the plan that
+//       keeps these nodes, as the stock partitioner's, and makes all else again (its step_ns
+//       without copies)
 //   Peak: kept_bytes, offloaded_bytes, peak_bytes, peak_at, peak_source, in_backward, and parts, a
 //       dict of peak_bytes by category: kept, offloaded (on the device: not yet gone or back
 //       again), forward, recomputed, gradients, tail (logits, loss and their gradients), outputs
@@ -93,15 +93,14 @@ struct GraphPeak {
   int64_t step_ns = 0;
 };
 
-GraphPeak simulate_saved(const std::shared_ptr<JointGraph>& graph, const std::vector<int>& saved,
+GraphPlan simulate_saved(const std::shared_ptr<JointGraph>& graph, const std::vector<int>& saved,
                          const std::vector<int>& offloaded, const std::string& device,
                          int64_t ranks) {
   const Planner planner(*graph, device, ranks);
   std::vector<Action> actions(graph->nodes.size(), Action::kRecompute);
   for (const int node : saved) actions.at(static_cast<size_t>(node)) = Action::kSave;
   for (const int node : offloaded) actions.at(static_cast<size_t>(node)) = Action::kOffload;
-  RematPlan plan = planner.simulate_all(actions);
-  return {graph, std::move(plan.peak), plan.recompute_ns, plan.step_ns};
+  return {graph, planner.simulate_all(std::move(actions))};
 }
 
 nb::dict parts_of(const Peak& peak) {

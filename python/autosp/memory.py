@@ -1,0 +1,221 @@
+"""A rank's memory in a training step: what it holds all the time, and the plan for the rest."""
+
+import itertools
+from dataclasses import dataclass
+
+from . import _engine, checkpointing
+from .text import bytes_text, shortened, table, time_text
+
+_MASTER_BYTES = 4  # Adam's states are in float32 at least
+
+
+@dataclass(frozen=True)
+class State:
+    """Bytes that a rank holds besides activations.
+
+    `sharded`: parameters, their gradients and the optimizer's states are cut over the ranks, as
+    ZeRO-3 and FSDP do, and of one segment of the program at a time (the one with the most) weights
+    and gradients are whole; else every rank holds all of them. The optimizer is Adam: two moments,
+    and a master copy of parameters below 32 bits, in float32: with 16-bit or 32-bit parameters 16
+    bytes each in all. What needs no gradient has neither gradients nor states.
+    """
+
+    sharded: bool
+    parameters: int
+    gradients: int
+    optimizer: int
+    whole: int  # weights and gradients of the segment that is whole
+    inputs: int
+
+    @property
+    def total(self):
+        """Bytes in all."""
+        return self.parameters + self.gradients + self.optimizer + self.whole + self.inputs
+
+    @classmethod
+    def of(cls, parameters, graph, ranks, sharded):
+        """The state of a rank with a captured program's parameters and joint graph."""
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        share = ranks if sharded else 1
+        return cls(
+            sharded,
+            -(-sum(p.elements * p.element_bytes for p in parameters) // share),
+            -(-sum(p.elements * p.element_bytes for p in trained) // share),
+            -(-sum(p.elements * _adam_bytes(p.element_bytes) for p in trained) // share),
+            2 * max(_engine.parameter_bytes(graph)) if sharded else 0,
+            _engine.input_bytes(graph),
+        )
+
+    def rows(self):
+        """(what, bytes, remark) of each part."""
+        cut = "cut over the ranks" if self.sharded else "whole on every rank"
+        rows = [
+            ("parameters", self.parameters, cut),
+            ("gradients", self.gradients, cut),
+            ("optimizer", self.optimizer, f"{cut}; Adam, master copies below 32 bits"),
+        ]
+        if self.sharded:
+            remark = "weights and gradients of the one segment that is whole at a time"
+            rows.append(("made whole", self.whole, remark))
+        return [*rows, ("inputs", self.inputs, "")]
+
+
+def _adam_bytes(element_bytes):
+    state = max(element_bytes, _MASTER_BYTES)
+    return 2 * state + (state if element_bytes < _MASTER_BYTES else 0)
+
+
+class Planner:
+    """Plans for the graphs of a program, by the options that `autosp.compile` takes. Raises
+    Unsupported for those that don't exist.
+    """
+
+    def __init__(self, option, offload, device, ranks):
+        choice = checkpointing.choose(option, "inductor", device)
+        self.policy, self._budget, self._overhead = (
+            choice.policy,
+            choice.memory_bytes,
+            choice.overhead,
+        )
+        self.device = _engine.find_device(choice.device)
+        self._fixed = {"device": choice.device, "ranks": ranks}
+        self._offload = offload
+
+    @property
+    def has_budget(self):
+        """Whether plans depend on a budget."""
+        return self.policy in ("auto", "memory")
+
+    def least(self, graph, stock):
+        """The plan with the least peak."""
+        return self._plan(graph, stock, "auto", 1)
+
+    def plan(self, graph, memory_bytes, stock):
+        """The plan for a graph. With a budget, which is `memory_bytes` and the user's own: the
+        fastest whose peak it is enough for, or where none is, that with the least peak. `stock` are
+        the nodes that torch's own partitioner keeps, for policy "off".
+        """
+        budget = max(min(memory_bytes, self._budget or memory_bytes), 1)
+        return self._plan(graph, stock, "auto", budget)
+
+    def _plan(self, graph, stock, policy, memory_bytes):
+        if self.policy == "off":
+            return graph.simulate(stock, **self._fixed)
+        return graph.plan(
+            policy if self.has_budget else self.policy,
+            memory_bytes=memory_bytes,
+            overhead=self._overhead,
+            offload=self._offload,
+            **self._fixed,
+        )
+
+
+class Memory:
+    """A rank's memory in a step; its text is tables.
+
+    `policy` and `device` are those that it was planned for, `state` is the State. `kept_bytes` and
+    `offloaded_bytes` wait for the backward, on the device and in the host's memory.
+    `activation_bytes` is the predicted peak of all that is neither state nor input, at the model's
+    line `peak_source`, and `parts` says what it consists of, a dict of bytes: "kept", "offloaded"
+    (on its way), "forward" (passed on from operator to operator), "recomputed", "gradients" (of
+    activations), "tail" (logits, loss and their gradients), "outputs". `step_ns` is the cost
+    model's time of the step, `recompute_ns` that of what runs a second time in it.
+
+    `segments` are the parts of the program that are recomputed on their own, of a transformer its
+    layers, and `operators` the model's lines: lists of rows with kept_bytes, offloaded_bytes,
+    recomputed_bytes and recompute_ns.
+    """
+
+    def __init__(self, planner, state, plan):
+        self.policy, self.device, self.state = planner.policy, planner.device.name, state
+        self.activation_bytes, self.parts = plan.peak_bytes, plan.peak.parts
+        self.in_backward, self.peak_source = plan.peak.in_backward, plan.peak.peak_source
+        self.kept_bytes, self.offloaded_bytes = plan.kept_bytes, plan.offloaded_bytes
+        self.step_ns, self.recompute_ns = plan.step_ns, plan.recompute_ns
+        self.operators, self.segments = plan.merged_rows, _segments(plan.rows)
+
+    @property
+    def total_bytes(self):
+        """State and activations at their peak."""
+        return self.state.total + self.activation_bytes
+
+    def total_text(self):
+        """The table without segments and operators."""
+        phase = "backward" if self.in_backward else "forward"
+        where = f" at {shortened(self.peak_source)}" if self.peak_source else ""
+        rows = [(bytes_text(nbytes), what, remark) for what, nbytes, remark in self.state.rows()]
+        rows.append(
+            (bytes_text(self.activation_bytes), "activations", f"peak, in the {phase}{where}")
+        )
+        for what, nbytes in self.parts.items():
+            if nbytes:
+                rows.append(("", f"  {what}", bytes_text(nbytes)))
+        rows.append((bytes_text(self.total_bytes), "in all", ""))
+        return "\n".join(
+            [
+                f"Memory of one rank in a training step, checkpointing {self.policy!r}",
+                *table(rows, "rll"),
+                f"A step takes {time_text(self.step_ns)} on {self.device} by the cost model,"
+                f" {time_text(self.recompute_ns)} of it for what runs a second time.",
+            ]
+        )
+
+    def __str__(self):
+        columns = ("kept", "offloaded", "recomputed", "again in")
+        segments = [("", *columns, "")]
+        for first, last, row in _runs(self.segments):
+            count = f"{last - first + 1} x" if last > first else ""
+            name = f"segments {first} to {last}" if last > first else f"segment {first}"
+            segments.append((count, *_figures(row), name if first >= 0 else "the backward"))
+        operators = [("", *columns, "", "")]
+        for row in self.operators:
+            figures = _figures(row)
+            operators.append((f"{row.count} x", *figures, row.what, shortened(row.source)))
+        return "\n".join(
+            [
+                self.total_text(),
+                "",
+                "Kept for the backward and made again, by segment",
+                *table(segments, "rrrrrl"),
+                "",
+                "And by operator, of all segments",
+                *table(operators, "rrrrrll"),
+            ]
+        )
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The sums of a segment's operators; number -1 is what the backward alone runs."""
+
+    number: int
+    kept_bytes: int
+    offloaded_bytes: int
+    recomputed_bytes: int
+    recompute_ns: int
+
+
+def _segments(rows):
+    names = ("kept_bytes", "offloaded_bytes", "recomputed_bytes", "recompute_ns")
+    return [
+        Segment(number, *(sum(getattr(r, n) for r in rows if r.segment == number) for n in names))
+        for number in sorted({row.segment for row in rows})
+    ]
+
+
+def _runs(segments):
+    """(first, last, segment) of each run of equal ones."""
+    for _, run in itertools.groupby(segments, key=_figures):
+        members = list(run)
+        yield members[0].number, members[-1].number, members[0]
+
+
+def _figures(row):
+    return (
+        bytes_text(row.kept_bytes),
+        bytes_text(row.offloaded_bytes),
+        bytes_text(row.recomputed_bytes),
+        time_text(row.recompute_ns),
+    )
