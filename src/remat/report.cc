@@ -29,17 +29,22 @@ std::string padded(std::string text, size_t width) {
 }  // namespace
 
 std::vector<RematRow> describe(const JointGraph& graph, const RematPlan& plan) {
+  std::vector<int> storage(graph.nodes.size());  // the node that made it
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const JointNode& node = graph.nodes[i];
+    storage[i] = node.view && !node.inputs.empty() ? storage[node.inputs[0]] : static_cast<int>(i);
+  }
   std::vector<bool> saved(graph.nodes.size(), false);
   std::vector<bool> away(graph.nodes.size(), false);
   std::vector<bool> again(graph.nodes.size(), false);
-  for (const int node : plan.peak.saved) saved[node] = true;
-  for (const Absence& absence : plan.peak.offloaded) away[absence.node] = true;
+  for (const int node : plan.peak.saved) saved[storage[node]] = true;
+  for (const Absence& absence : plan.peak.offloaded) away[storage[absence.node]] = true;
   for (const int node : plan.peak.recomputed) again[node] = true;
   std::vector<RematRow> rows;
   std::map<std::tuple<int, std::string, std::string>, size_t> index;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const JointNode& node = graph.nodes[i];
-    if (node.view || (!saved[i] && !again[i])) continue;
+    if (node.view || is_input(node) || (!saved[i] && !again[i])) continue;
     const JointNode& owner = node.target == "getitem" ? graph.nodes[node.inputs[0]] : node;
     if (owner.view) continue;
     const int segment = plan.segments.of[i];
