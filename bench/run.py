@@ -13,7 +13,7 @@ from pathlib import Path
 
 from record import RESULTS, Table
 
-SCRIPTS = ("engine.py", "step.py", "throughput.py")
+SCRIPTS = ("engine.py", "remat.py", "step.py", "throughput.py")
 
 
 def summary(results: Path) -> str:

@@ -46,7 +46,7 @@
 //   plan.merged_rows -> the same, an operator of all segments in one row
 //   graph.simulate(saved: list[int], *, offloaded=[], device="h100", ranks=1) -> the plan that
 //       keeps these nodes, as the stock partitioner's, and makes all else again (its step_ns
-//       without copies)
+//       without copies). Views that stand behind the forward count as what they are views of
 //   Peak: kept_bytes, offloaded_bytes, peak_bytes, peak_at, peak_source, in_backward, and parts, a
 //       dict of peak_bytes by category: kept, offloaded (on the device: not yet gone or back
 //       again), forward, recomputed, gradients, tail (logits, loss and their gradients), outputs
@@ -69,6 +69,7 @@
 #include "remat/frontier.h"
 #include "remat/policy.h"
 #include "remat/report.h"
+#include "support/error.h"
 
 namespace autosp::python {
 
@@ -98,9 +99,12 @@ GraphPlan simulate_saved(const std::shared_ptr<JointGraph>& graph, const std::ve
                          int64_t ranks) {
   const Planner planner(*graph, device, ranks);
   std::vector<Action> actions(graph->nodes.size(), Action::kRecompute);
-  for (const int node : saved) actions.at(static_cast<size_t>(node)) = Action::kSave;
+  for (const int node : saved) {
+    ensure(node >= 0 && node < static_cast<int>(actions.size()), "a node of the joint graph");
+    actions[planner.forward_node(node)] = Action::kSave;
+  }
   for (const int node : offloaded) actions.at(static_cast<size_t>(node)) = Action::kOffload;
-  return {graph, planner.simulate_all(std::move(actions))};
+  return {graph, planner.simulate_actions(std::move(actions))};
 }
 
 nb::dict parts_of(const Peak& peak) {

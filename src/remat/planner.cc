@@ -98,7 +98,7 @@ RematPlan Planner::assemble(const std::vector<const CutSolution*>& solutions,
     }
   }
   verify(facts_, segments_, plan.actions);
-  plan = simulate_all(std::move(plan.actions));
+  plan = simulate_actions(std::move(plan.actions));
   std::replace(plan.actions.begin(), plan.actions.end(), Action::kOffload, Action::kSave);
   std::vector<int64_t> away_bytes(segments_.begin.size(), 0);
   for (const Absence& absence : plan.peak.offloaded) {
@@ -112,7 +112,14 @@ RematPlan Planner::assemble(const std::vector<const CutSolution*>& solutions,
   return plan;
 }
 
-RematPlan Planner::simulate_all(std::vector<Action> actions) const {
+int Planner::forward_node(int node) const {
+  while (facts_.phase[node] == Phase::kLate && facts_.kernel[node] == Kernel::kView) {
+    node = graph_.nodes[node].inputs[0];
+  }
+  return node;
+}
+
+RematPlan Planner::simulate_actions(std::vector<Action> actions) const {
   RematPlan plan = nothing();
   plan.actions = std::move(actions);
   plan.peak = simulate(facts_, segments_, offloading_, plan.actions);

@@ -42,8 +42,11 @@ class Planner {
   // that may leave does. Verifies the plan.
   RematPlan assemble(const std::vector<const CutSolution*>& solutions, bool all_leave) const;
 
-  // What the forward's nodes would cost with these actions, wherever they come from; copies aside.
-  RematPlan simulate_all(std::vector<Action> actions) const;
+  // The plan with these actions, wherever they come from, without waiting for copies.
+  RematPlan simulate_actions(std::vector<Action> actions) const;
+
+  // The node of the forward in whose storage the value lies, of views behind the forward.
+  int forward_node(int node) const;
 
   // All left to torch.
   RematPlan nothing() const;

@@ -163,6 +163,58 @@ TEST(Offload, WithABudgetOnlyWhatIsWorthIt) {
   }
 }
 
+TEST(Offload, CornersOnTheDeviceAreConvexUpToTheOneWithout) {
+  const JointGraph graph = long_transformer({.blocks = 5, .exchanges = true});
+  const Planner planner(graph, "h100", 8);
+  const Frontier frontier(planner, Offload::kAuto);
+  const int middle = planner.class_of(1);
+  const std::vector<CutSolution>& hull = frontier.hull(middle);
+  ASSERT_GE(hull.size(), 3u);
+  const auto slope = [&](size_t i) {
+    return static_cast<double>(hull[i].ns - hull[i + 1].ns) /
+           static_cast<double>(hull[i + 1].bytes - hull[i].bytes);
+  };
+  for (size_t i = 0; i + 2 < hull.size(); ++i) EXPECT_GT(slope(i), slope(i + 1));
+  EXPECT_EQ(hull.back().away_bytes, 0);
+  EXPECT_EQ(hull.back().ns, 0);
+  EXPECT_GT(hull.front().away_bytes, 0);
+  // With the choice no ratio of bytes to time is worse.
+  for (const double ns : {0.1, 1.0, 10.0, 100.0, 1000.0}) {
+    const CutWeights weights{.byte = 1, .ns = ns};
+    const auto cost = [&](const CutSolution& solution) {
+      return static_cast<double>(solution.bytes) + ns * static_cast<double>(solution.ns);
+    };
+    const CutSolution leaving = planner.solve_with_offload(middle, weights);
+    EXPECT_LE(cost(leaving), cost(planner.solve(middle, {}, weights)));
+    for (const CutSolution& corner : hull) EXPECT_LE(cost(leaving), cost(corner) * (1 + 1e-6));
+  }
+}
+
+TEST(Offload, TheSameGraphGivesTheSamePlan) {
+  const JointGraph graph = long_transformer({.blocks = 5, .exchanges = true});
+  const JointGraph copy = parse_joint_graph(print(graph));
+  const int64_t budget = plan_remat(graph, {.name = "full", .ranks = 8}).peak.peak_bytes;
+  const RematPolicy policy{.name = "auto", .memory_bytes = budget, .ranks = 8, .offload = "auto"};
+  const RematPlan plan = plan_remat(graph, policy);
+  EXPECT_EQ(plan.actions, plan_remat(copy, policy).actions);
+  EXPECT_FALSE(plan.peak.offloaded.empty());
+}
+
+TEST(Offload, OverheadBuysMemory) {
+  const JointGraph graph = long_transformer({.blocks = 6});
+  Device device = find_device("h100");
+  device.host_bytes_per_second = 1e12;
+  const auto plan = [&](const char* offload) {
+    const RematPolicy policy{
+        .name = "overhead", .overhead = 0.08, .device = print(device), .offload = offload};
+    return plan_remat(graph, policy);
+  };
+  const RematPlan with = plan("auto");
+  const auto step = static_cast<double>(plan_remat(graph, {.name = "off"}).step_ns);
+  EXPECT_LE(static_cast<double>(with.recompute_ns + with.wait_ns), 0.08 * step);
+  EXPECT_LT(with.peak.kept_bytes, plan("off").peak.kept_bytes);
+}
+
 TEST(Offload, ASlowLinkIsNotUsed) {
   const JointGraph graph = long_transformer({.blocks = 6});
   Device device = find_device("h100");

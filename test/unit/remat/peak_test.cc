@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "joint_models.h"
+#include "remat/planner.h"
 
 namespace autosp {
 namespace {
@@ -76,6 +77,24 @@ TEST(Peak, KeptViewsCountTheirStorageOnce) {
   const JointFacts facts(graph);
   EXPECT_EQ(simulate_in(facts, keep(graph, {"a", "v"})).kept_bytes, 400);
   EXPECT_EQ(simulate_in(facts, keep(graph, {"v"})).kept_bytes, 400);
+}
+
+TEST(Peak, ViewsBehindTheForwardCountAsWhatTheyAreViewsOf) {
+  const JointGraph graph = parse_joint_graph(
+      "%x: float32[100] 400B = placeholder:primal()\n"
+      "%g: float32[100] 400B = placeholder:tangent()\n"
+      "%a: float32[100] 400B = aten.exp.default(%x)\n"
+      "%c: float32[100] 400B = aten.sin.default(%a)\n"
+      "%dy: float32[100] 400B = aten.neg.default(%g)\n"
+      "%late: float32[100] 400B = aten.alias.default(%a) view\n"
+      "%dx: float32[100] 400B = aten.mul.Tensor(%dy, %late)\n"
+      "output(%c | %dx)\n");
+  const Planner planner(graph, "h100", 1);
+  EXPECT_EQ(planner.forward_node(find(graph, "late")), find(graph, "a"));
+  EXPECT_EQ(planner.forward_node(find(graph, "c")), find(graph, "c"));
+  const RematPlan plan = planner.simulate_actions(keep(graph, {"a"}));
+  EXPECT_EQ(plan.peak.kept_bytes, 400);
+  EXPECT_EQ(plan.recompute_ns, 0);
 }
 
 TEST(Peak, NothingKeptRunsFromTheInputs) {
