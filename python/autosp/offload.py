@@ -1,57 +1,45 @@
 """Kept values in host memory between forward and backward.
 
-    refused = offload.rewrite(forward, backward, names, num_fwd_outputs)
+    refused = offload.rewrite(forward, backward, absences, num_fwd_outputs)
 
-takes the two graphs that torch's partitioner returned and moves the kept values of these names:
+takes the two graphs that torch's partitioner returned and moves kept values. For the absence
+("x", "relu", "add") of a plan, to be freed after `relu` and fetched before `add`:
 
-    before                                     after
-    forward:  x = mm(a, w)                     x = mm(a, w)
-              …                                host = ao.offload(x)    # starts the copy
-              …                                …
-              …                                host = ao.wait_tensor(host, None, x)
-              return loss, x                   return loss, host
-    backward: x = placeholder                  host = placeholder
-              …                                moved = ao.reload(host, device)
-              …                                …
-              y = mm(x, g)                     x = ao.wait_tensor(moved, None, host)
-                                               y = mm(x, g)
+    before                              after
+    forward:  x = mm(a, w)              x = mm(a, w)
+              y = relu(x)               host = ao.offload(x)    # starts the copy
+              …                         y = relu(x)
+              return loss, x            host = ao.wait_tensor(host, None, x)
+                                        …
+                                        return loss, host
+    backward: x = placeholder           host = placeholder
+              z = add(…)                moved = ao.reload(host, device)
+              …                         z = add(…)
+              y = mm(x, g)              …
+                                        x = ao.wait_tensor(moved, None, host)
+                                        y = mm(x, g)
 
-The operators are torch's: they copy on a stream of their own, to and from pinned memory. A copy out
-starts as soon as the value exists and is waited for when it has probably ended; a copy in starts
-early enough to end before the value's first use. "Probably" is in floating point operations of the
-graph: a byte's copy takes as long as `flops_per_byte` of them. Copies that have begun and not been
-waited for never hold more on the device than `IN_FLIGHT` times the largest value that moves.
+The operators are torch's: they copy on a stream of their own, to and from pinned memory, and only
+`wait_tensor` makes the program wait. So a copy has the time between the two.
 
 The last argument of `wait_tensor` names a tensor that must live until then, and nothing else frees
 it: aliases stay valid and a backward can run twice. (The argument before it empties the tensor's
 storage at once, whoever still holds an alias, which is why torch's own pass refuses views and the
 outputs of operators with several.) A copy between different orders of the elements would need a
 temporary on the device: values are copied in the order that they have in memory.
-
-Ranks may differ here without harm: nothing is exchanged.
 """
 
 import functools
 import importlib
-from bisect import bisect_left
-from collections import deque
-from itertools import accumulate
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from . import fx
 from .errors import InternalError, Unsupported
 
 CHOICES = ("auto", "off", "all")
-IN_FLIGHT = 4  # times the largest value
 # Inductor would undo the distance between a copy and its wait: it sees only memory.
 INDUCTOR_OPTIONS = {"reorder_for_peak_memory": False}
-# Of a device with 990 TFLOP/s and 50 GB/s to its host, where nobody knows better.
-_FLOPS_PER_BYTE = 20_000
-# Copies are planned to take so many times as long: devices share the way to their host, and what
-# first uses a value may come earlier, fused into another kernel. More would put more at the peak.
-_MARGIN = 2
 _UNKNOWN_SIZE = 8192  # for a size that depends on data
 
 
@@ -91,21 +79,25 @@ def _operators_exist():
     return True
 
 
-def rewrite(forward, backward, names, num_fwd_outputs, flops_per_byte=_FLOPS_PER_BYTE):
-    """Moves the kept values of these names to host memory between the two graphs, which it changes
-    in place. Returns {name: reason} for those that stay: what shares memory with an input, an
-    output or a kept value that stays, so that moving it would free nothing; what has gaps; what
-    the backward doesn't read.
+def rewrite(forward, backward, absences, num_fwd_outputs):
+    """Moves kept values to host memory between the two graphs, which it changes in place. An
+    absence is (name of the value, name of the forward's node after which it has left the device, of
+    the backward's node before which its way back begins); None, or a node that isn't there: the
+    forward's end, the first use.
+
+    Returns {name: reason} for those that stay: what shares memory with an input, an output or a
+    kept value that stays, so that moving it would free nothing; what has gaps; what the backward
+    doesn't read.
     """
-    if not names:
+    if not absences:
         return {}
     if not _operators_exist():
         raise Unsupported(f"torch {torch.__version__} has no operators that move values to a host")
+    names = [name for name, _, _ in absences]
     going, refused = _choose(forward, backward, names, num_fwd_outputs)
     if going:
-        limit = IN_FLIGHT * max(_bytes(node) for node in going)
-        _copy_out(forward.graph, going, limit, _MARGIN * flops_per_byte)
-        _copy_in(backward.graph, going, limit, _MARGIN * flops_per_byte)
+        _copy_out(forward.graph, going, {name: end for name, end, _ in absences})
+        _copy_in(backward.graph, going, {name: begin for name, _, begin in absences})
         for part in (forward, backward):
             part.graph.lint()
             part.recompile()
@@ -141,13 +133,15 @@ def _choose(forward, backward, names, num_fwd_outputs):
     return [node for node in forward.graph.nodes if node.name in going], refused
 
 
-def _copy_out(graph, going, limit, flops_per_byte):
+def _copy_out(graph, going, freed_after):
     nodes = list(graph.nodes)
     position = {node: at for at, node in enumerate(nodes)}
+    by_name = {node.name: at for at, node in enumerate(nodes)}
     starts = [position[node] + 1 for node in going]
-    ends = _ends(starts, going, _work_before(nodes), limit, flops_per_byte)
+    last = len(nodes) - 1
+    ends = [min(by_name.get(freed_after[node.name], last) + 1, last) for node in going]
     hosts = []
-    for at, index, ends_here in _events(starts, ends):
+    for at, index, ends_here in _events(starts, map(max, starts, ends)):
         node = going[index]
         with graph.inserting_before(nodes[at]):
             if ends_here:
@@ -162,59 +156,33 @@ def _copy_out(graph, going, limit, flops_per_byte):
     output.update_arg(0, type(output.args[0])(moved.get(x, x) for x in output.args[0]))
 
 
-def _copy_in(graph, going, limit, flops_per_byte):
-    """As `_copy_out`, backwards: seen from the end, a copy in begins with the value's first use."""
-    saved = {node.name: node for node in graph.find_nodes(op="placeholder")}
+def _copy_in(graph, going, fetched_before):
     nodes = [node for node in graph.nodes if node.op != "placeholder"]
     position = {node: at for at, node in enumerate(nodes)}
+    by_name = {node.name: at for at, node in enumerate(nodes)}
+    saved = {node.name: node for node in graph.find_nodes(op="placeholder")}
     first_use = {node: min(position[user] for user in saved[node.name].users) for node in going}
     going = sorted(going, key=first_use.get)
-    uses, last = [first_use[node] for node in going], len(nodes) - 1
-    work = _work_before(nodes)
-    mirrored = _ends(
-        [last - use for use in reversed(uses)],
-        going[::-1],
-        [work[-1] - done for done in reversed(work)],
-        limit,
-        flops_per_byte,
-    )
-    starts = [last - end for end in reversed(mirrored)]
-    reloaded = []
-    for at, index, ends_here in _events(starts, uses):
-        host, value = saved[going[index].name], going[index].meta["val"]
-        order = _memory_order(going[index])
+    uses = [first_use[node] for node in going]
+    starts = [by_name.get(fetched_before[node.name], first_use[node]) for node in going]
+    reloaded = {}
+    for at, index, ends_here in _events(map(min, starts, uses), uses):
+        node = going[index]
+        host, value, order = saved[node.name], node.meta["val"], _memory_order(node)
         with graph.inserting_before(nodes[at]):
             if ends_here:
-                args = (reloaded[index], None, host)
-                waited = _call(
-                    graph, torch.ops.ao.wait_tensor.default, args, reloaded[index].meta["val"]
-                )
-                back = _permuted(graph, waited, [order.index(dim) for dim in range(len(order))])
-                keep = {reloaded[index], waited}
+                moved = reloaded[node]
+                args = (moved, None, host)
+                back = _call(graph, torch.ops.ao.wait_tensor.default, args, moved.meta["val"])
+                keep = {moved, back}
+                back = _permuted(graph, back, [order.index(dim) for dim in range(len(order))])
                 host.replace_all_uses_with(back, lambda user, keep=keep: user not in keep)
             else:
-                shape = [value.shape[dim] for dim in order]
-                host.meta = host.meta | {"val": value.new_empty(shape, device="cpu")}
+                on_device = value.new_empty([value.shape[dim] for dim in order])
+                on_host = on_device.new_empty(on_device.shape, device="cpu")
+                host.meta = host.meta | {"val": on_host}
                 args = (host, value.device)
-                device_value = value.new_empty(shape)
-                reloaded.append(_call(graph, torch.ops.ao.reload.default, args, device_value))
-
-
-def _ends(starts, nodes, work, limit, flops_per_byte):
-    """Where the copies of `nodes`, one after the other, have ended that begin at `starts`
-    (ascending); never fewer bytes are in flight than needed to stay within `limit`. `work` is what
-    has been done before each place.
-    """
-    ends, flight, clock = [], deque(), 0
-    for index, (start, node) in enumerate(zip(starts, nodes, strict=True)):
-        clock = max(clock, work[start]) + _bytes(node) * flops_per_byte
-        while flight and ends[flight[0]] <= start:
-            flight.popleft()
-        while flight and sum(_bytes(nodes[i]) for i in flight) + _bytes(node) > limit:
-            ends[flight.popleft()] = start
-        ends.append(bisect_left(work, clock, start, len(work) - 1))
-        flight.append(index)
-    return ends
+                reloaded[node] = _call(graph, torch.ops.ao.reload.default, args, on_device)
 
 
 def _events(starts, ends):
@@ -223,28 +191,6 @@ def _events(starts, ends):
         [(at, index, False) for index, at in enumerate(starts)]
         + [(at, index, True) for index, at in enumerate(ends)]
     )
-
-
-def _work_before(nodes):
-    """The floating point operations that precede each node."""
-    return list(accumulate((_flops(node) for node in nodes[:-1]), initial=0))
-
-
-def _flops(node):
-    formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
-    if not hasattr(formula, "__wrapped__"):  # those take shapes; others would look at elements
-        return 0
-    args, kwargs, out = torch.fx.node.map_arg(
-        (node.args, node.kwargs, node), lambda n: _shape(n.meta["val"])
-    )
-    return formula(*args, **kwargs, out_val=out)
-
-
-def _shape(value):
-    """The numbers in place of the sizes: the formulas compare them, which would install guards."""
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(_shape, value))
-    return tuple(map(_number, value.shape)) if isinstance(value, torch.Tensor) else value
 
 
 def _call(graph, target, args, value):

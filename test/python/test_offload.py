@@ -18,12 +18,11 @@ from torch._inductor.compile_fx import compile_fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 moved, refused = [], {}  # by the module that was compiled last
+planned = []  # with the names of its absences
 
 
 class MoveAll(checkpointing.Partitioner):
     """Moves all that the policy keeps. (Compilers pickle it, with its module's name.)"""
-
-    flops_per_byte = 10
 
     def __call__(self, gm, joint_inputs, *, num_fwd_outputs, **kwargs):
         forward, backward = super().__call__(
@@ -31,10 +30,38 @@ class MoveAll(checkpointing.Partitioner):
         )
         kept = forward.graph.output_node().args[0][num_fwd_outputs:]
         names = [x.name for x in kept if isinstance(x.meta["val"], torch.Tensor)]
-        stay = offload.rewrite(forward, backward, names, num_fwd_outputs, self.flops_per_byte)
+        absences = self.absences(forward, backward, names)
+        stay = offload.rewrite(forward, backward, absences, num_fwd_outputs)
         refused.update(stay)
-        moved.extend(name for name in names if name not in stay)
+        moved.extend(name for name, _, _ in absences if name not in stay)
         return forward, backward
+
+    def absences(self, forward, backward, names):
+        """Copies have the time of three matrix products, the first ones out until the end."""
+        products_out, products_in = map(products, (forward, backward))
+        result = []
+        for i, name in enumerate(names):
+            here = names_of(forward).index(name)
+            after = [at for at in products_out if at > here][2:3] if i else []
+            (host,) = (node for node in backward.graph.nodes if node.name == name)
+            use = min((names_of(backward).index(user.name) for user in host.users), default=0)
+            before = [at for at in products_in if at < use][-3:-2]
+            result.append(
+                (
+                    name,
+                    *(names_of(forward)[at] for at in after or [-1]),
+                    *(names_of(backward)[at] for at in before or [use]),
+                )
+            )
+        return result
+
+
+def names_of(part):
+    return [node.name for node in part.graph.nodes]
+
+
+def products(part):
+    return [at for at, node in enumerate(part.graph.nodes) if "mm" in str(node.target)]
 
 
 def policy_choice(policy, ranks=1):
@@ -119,7 +146,7 @@ def overlapped(log):
 def test_copies_overlap_with_products():
     module = Squares(blocks(6))
     transfers = check_moved(module, {"x": inputs()}, "sac")
-    assert overlapped(transfers.log) > 0.9
+    assert overlapped(transfers.log) > 0.85  # not of what is needed at once
 
 
 def test_lengths_that_change():
@@ -179,6 +206,10 @@ def split(function, *args):
     return forward, torch.fx.GraphModule({}, graph), [node.name for node in kept]
 
 
+def absent(names):
+    return [(name, None, None) for name in names]
+
+
 def test_what_would_free_nothing_stays():
     def function(x):
         y = x + 1
@@ -187,7 +218,7 @@ def test_what_would_free_nothing_stays():
         return z, x.t(), z.t(), w, y.expand(2, 3, 4), y[:, ::2]
 
     forward, backward, names = split(function, torch.randn(3, 4))
-    reasons = offload.rewrite(forward, backward, names, 1)
+    reasons = offload.rewrite(forward, backward, absent(names), 1)
     of_input, of_output, moved, overlapping, gaps = names
     assert "an input" in reasons[of_input] and "an output" in reasons[of_output]
     assert "overlap" in reasons[overlapping] and "gaps" in reasons[gaps]
@@ -202,33 +233,32 @@ def test_aliases_of_what_stays_stay():
         return x.sum(), y, y.t()
 
     forward, backward, (y, transposed) = split(function, torch.randn(3, 4))
-    reasons = offload.rewrite(forward, backward, [transposed], 1)
+    reasons = offload.rewrite(forward, backward, absent([transposed]), 1)
     assert reasons == {transposed: f"it is in the memory of a kept value, {y}"}
 
 
 def test_a_value_that_is_not_kept():
     forward, backward, _ = split(lambda x: (x.sum(), x + 1), torch.randn(3))
     with pytest.raises(InternalError, match="other is to move to the host, but is not kept"):
-        offload.rewrite(forward, backward, ["other"], 1)
+        offload.rewrite(forward, backward, absent(["other"]), 1)
 
 
-def schedule(work, starts, sizes, limit):
-    graph = torch.fx.Graph()
-    nodes = [graph.placeholder(f"x{i}") for i in range(len(sizes))]
-    for node, size in zip(nodes, sizes, strict=True):
-        node.meta["val"] = torch.empty(size, dtype=torch.uint8)
-    return offload._ends(starts, nodes, work, limit, flops_per_byte=1)
+def test_copies_begin_and_end_at_their_places():
+    def function(x):
+        a = x + 1
+        b = a * 2
+        c = b - a
+        return c.sum(), a, b
 
+    forward, backward, (a, b) = split(function, torch.randn(3))
+    first_use = next(node.name for node in backward.graph.nodes if node.op == "call_function")
+    assert not offload.rewrite(forward, backward, [(a, "sub", None), (b, None, first_use)], 1)
 
-def test_waits_come_when_the_copies_have_ended():
-    """Each place does 10; a copy of 25 ends two and a half places on, one after the other."""
-    work = list(range(0, 200, 10))
-    assert schedule(work, [1, 2], [25, 25], 100) == [4, 6]
+    def order(part):
+        return [node.name.partition("_")[0] for node in part.graph.nodes][1:-1]
 
-
-def test_waits_come_early_where_there_is_no_room():
-    work = list(range(0, 200, 10))
-    assert schedule(work, [1, 2, 3], [100, 100, 100], 200) == [3, 19, 19]
+    assert order(forward) == ["add", "offload", "mul", "offload", "sub", "wait", "sum", "wait"]
+    assert order(backward) == ["mul", "reload", "wait", "reload", "neg", "wait", "neg"]
 
 
 def test_choices():
@@ -243,21 +273,32 @@ def test_choices():
 # ---- Memory ----
 
 
-class OnLargeDevices(MoveAll):
-    flops_per_byte = 20_000
+class AsPlanned(MoveAll):
+    """Moves what the engine says, when it says so."""
+
+    def _actions(self, graph, *args):
+        choice, names = self.choice, [node.name for node in graph.nodes]
+        joint = checkpointing.read_joint_graph(graph, *args, self.value_of)
+        plan = joint.plan(choice.policy, device=choice.device, ranks=choice.ranks, offload="all")
+        planned.append((plan, [tuple(names[node] for node in row) for row in plan.absences]))
+        return [1 if action == 3 else action for action in plan.actions]
+
+    def absences(self, forward, backward, names):
+        return planned[-1][1]
+
+
+RANKS, LENGTH = 8, 8192
 
 
 def measure(layers):
-    """KiB per local token of one of 8 ranks, of a Llama with the 8B model's widths: on the device
-    between forward and backward, there at the peak, and on the host.
+    """KiB per local token of a Llama with the 8B model's widths: on the device between forward and
+    backward, there at the peak, and on the host; and the same three as predicted.
     """
-    ranks, length = 8, 8192
     torch._dynamo.reset()
-    with fake_ranks(ranks), fake_llama(layers, vocabulary=1024) as model:
-        ids = torch.zeros(1, ranks * length, dtype=torch.int64)
-        compiled = autosp.compile(
-            model, backend=as_inductor_splits(OnLargeDevices(policy_choice("sac", ranks)))
-        )
+    with fake_ranks(RANKS), fake_llama(layers, vocabulary=1024) as model:
+        ids = torch.zeros(1, RANKS * LENGTH, dtype=torch.int64)
+        partitioner = AsPlanned(policy_choice("sac", RANKS))
+        compiled = autosp.compile(model, backend=as_inductor_splits(partitioner))
         lifetimes = Lifetimes([*model.parameters(), *model.buffers()])
         with lifetimes:
             loss = compiled(input_ids=ids, labels=ids).loss
@@ -270,13 +311,18 @@ def measure(layers):
         lifetimes.live_at_peak(grads | host),
         [row for number, row in between.items() if number in host],
     ]
-    return [sum(row[0] for row in rows) / length / 1024 for rows in storages]
+    plan, _ = planned[-1]
+    predicted = [plan.kept_bytes, plan.peak_bytes, plan.offloaded_bytes]
+    measured = [sum(row[0] for row in rows) for rows in storages]
+    return [nbytes / LENGTH / 1024 for nbytes in (*measured, *predicted)]
 
 
 @pytest.mark.slow
 def test_memory_per_token_and_layer():
-    small, large = measure(2), measure(10)
-    device, peak, host = ((b - a) / 8 for a, b in zip(small, large, strict=True))
+    small, large = measure(4), measure(10)
+    assert small[:3] == pytest.approx(small[3:], rel=0.05)
+    assert large[:3] == pytest.approx(large[3:], rel=0.05)
+    device, peak, host = ((b - a) / 6 for a, b in zip(small[:3], large[:3], strict=True))
     assert device == 0
-    assert peak <= 1.1  # a constant number of copies in flight
+    assert peak <= 1
     assert host == pytest.approx(16.125)
