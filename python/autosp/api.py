@@ -22,6 +22,7 @@ def compile(
     seq_dims=None,
     attention="auto",
     checkpointing="auto",
+    offload="auto",
     device=None,
     backend="inductor",
     grad_sync=True,
@@ -79,6 +80,10 @@ def compile(
             what they are. A plan is for lengths from a fourth of some length up to it; others are
             planned for when they come.
 
+        offload: whether kept values wait in the host's memory between forward and backward, on
+            devices with memory of their own. "auto": where it lets a plan fit, or run faster, with
+            the checkpointings that ask for memory or time; "all": whatever can; "off".
+
         device: what the estimates of time are for: "a100", "h100", "h200", "mi250", "mi300", "cpu"
             or what `autosp.calibrate()` has measured. Default: what the model is on.
 
@@ -108,6 +113,7 @@ def compile(
         seq_dims=seq_dims,
         attention=attention,
         checkpointing=checkpointing,
+        offload=offload,
         device=device,
         backend=backend,
         grad_sync=grad_sync,

@@ -25,6 +25,7 @@ from . import (
     collectives,  # noqa: F401  registers the operators that plans are written in
     fx,
     machine,
+    offload,
     outputs,
 )
 from .agreement import Agreement
@@ -58,6 +59,7 @@ class Settings:
             "seq_dims": None,
             "attention": "auto",
             "checkpointing": "auto",
+            "offload": "auto",
             "device": None,
             "backend": "inductor",
             "grad_sync": True,
@@ -74,7 +76,9 @@ class Settings:
                 f'backend={self.backend!r} is not "inductor", "aot_eager" or a callable that takes'
                 " a graph"
             )
-        self.recomputation = checkpointing.choose(self.checkpointing, self.backend, self.device)
+        self.recomputation = checkpointing.choose(
+            self.checkpointing, self.backend, self.device, self.offload
+        )
         try:
             _engine.check_options(**self.plan_options())
         except TypeError:
@@ -154,12 +158,15 @@ class Session:
         try:
             tensors = tensors()
             device = machine.device_of(tensors)
+            offload.check(choice.offload, device.type)
             name = choice.device or machine.cost_device(device)
             memory = machine.memory_at_hand(device, tensors) if choice.policy == "auto" else 0
         except Exception as error:
             self.begin_call()
             self.failed(error)
             raise
+        if not offload.available(device.type):
+            choice = dataclasses.replace(choice, offload="off")
         mine = json.dumps([name, memory])
         all_ranks = self._agreement.share("first call of a model with checkpointing", mine)
         names, memories = zip(*map(json.loads, all_ranks), strict=True)

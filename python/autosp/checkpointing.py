@@ -25,13 +25,17 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy
 
 from . import _engine, fx
+from . import offload as moving
 from .errors import Unsupported
 
 POLICIES = ("off", "sac", "sac+exchanges", "full", "auto")
 BUDGETS = {"memory_bytes": "memory", "overhead": "overhead"}  # and the engine's names for them
-OFFLOADS = ("auto", "off", "all")
-_RECOMPUTE = 2  # of the actions in a plan
-_TAGS = {1: CheckpointPolicy.MUST_SAVE, _RECOMPUTE: CheckpointPolicy.MUST_RECOMPUTE}
+_SAVE, _RECOMPUTE, _OFFLOAD = 1, 2, 3  # actions of a plan; 0 leaves a node to torch
+_TAGS = {
+    _SAVE: CheckpointPolicy.MUST_SAVE,
+    _RECOMPUTE: CheckpointPolicy.MUST_RECOMPUTE,
+    _OFFLOAD: CheckpointPolicy.MUST_SAVE,
+}
 _UNKNOWN_SIZE = 8192  # for a size that depends on data or on a number
 
 
@@ -46,21 +50,35 @@ class Choice:
     device: str = ""
     memory_bytes: int = 0
     overhead: float = 0.0
+    offload: str = "off"
 
 
-def choose(checkpointing, backend, device=None) -> Choice:
+def choose(checkpointing, backend, device=None, offload="auto") -> Choice:
     """The user's options as a choice. Raises Unsupported for those that don't exist or don't fit
     each other.
     """
     choice = _policy(checkpointing)
+    moving.check(offload)
     if callable(backend):
-        if checkpointing not in ("auto", "off"):
-            raise Unsupported(
-                f"checkpointing={checkpointing!r} does not fit a backend of your own, which splits"
-                ' forward and backward itself; it needs backend="inductor" or "aot_eager"'
-            )
+        for name, value in (("checkpointing", checkpointing), ("offload", offload)):
+            if value not in ("auto", "off"):
+                raise Unsupported(
+                    f"{name}={value!r} does not fit a backend of your own, which splits forward and"
+                    ' backward itself; it needs backend="inductor" or "aot_eager"'
+                )
         choice = Choice("off")
-    return dataclasses.replace(choice, device=_device_text(device))
+    if choice.policy == "off" and offload == "all":
+        raise Unsupported(
+            'offload="all" does not fit checkpointing="off", with which torch\'s own partitioner'
+            " decides what is kept; the smallest change is checkpointing="
+            '{"overhead": 0}'
+        )
+    by_plan = choice.policy in ("auto", *BUDGETS.values())
+    return dataclasses.replace(
+        choice,
+        device=_device_text(device),
+        offload=offload if offload == "all" or by_plan else "off",
+    )
 
 
 def _policy(checkpointing):
@@ -107,9 +125,13 @@ class Recomputation:
         if self.choice.policy == "off":
             return Partitioner(self.choice)
         hints, sizes = fx.input_sizes(gm)
-        partitioner = Partitioner(self.choice, _ranges(hints, headroom=2))
-        if hints and self._is_tight(gm, partitioner):
-            partitioner = Partitioner(self.choice, _ranges(hints, headroom=1))
+        choice, headroom = self.choice, 2
+        if choice.policy in ("auto", "memory") and choice.memory_bytes > 0:
+            if self._is_tight(gm, Partitioner(choice, _ranges(hints, headroom))):
+                headroom = 1
+            elif choice.offload == "auto":
+                choice = dataclasses.replace(choice, offload="off")
+        partitioner = Partitioner(choice, _ranges(hints, headroom))
         for symbol, size in sizes.items():
             upper = partitioner.value_of(symbol)
             bool(size <= upper)
@@ -129,14 +151,11 @@ class Recomputation:
         """Whether memory may decide what is kept at the partitioner's sizes. It doesn't where twice
         the values of the captured graph would fit.
         """
-        choice = self.choice
-        if choice.policy not in ("auto", "memory") or choice.memory_bytes == 0:
-            return False
         size_of = _sizes(partitioner.value_of)
         values = (node.meta.get("example_value") for node in gm.graph.nodes if _computes(node))
         tensors = [x for x in tree_leaves(list(values)) if isinstance(x, torch.Tensor)]
         nbytes = sum(math.prod(map(size_of, x.shape)) * x.element_size() for x in tensors)
-        return 2 * nbytes > choice.memory_bytes * choice.ranks
+        return 2 * nbytes > self.choice.memory_bytes * self.choice.ranks
 
 
 def _computes(node):
@@ -146,7 +165,10 @@ def _computes(node):
 def _inductor(gm, example_inputs, partitioner):
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(gm, example_inputs, config_patches={"custom_partitioner_fn": partitioner})
+    options = {"custom_partitioner_fn": partitioner}
+    if partitioner.choice.offload != "off":
+        options |= moving.INDUCTOR_OPTIONS
+    return compile_fx(gm, example_inputs, config_patches=options)
 
 
 def _aot_eager(gm, example_inputs, partitioner):
@@ -198,7 +220,9 @@ class Partitioner(CustomPartitionerFn):
         self, gm, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices=(), **kw
     ):
         prepare(gm)
-        tag(gm.graph, self._actions(gm.graph, num_fwd_outputs, static_lifetime_input_indices))
+        actions = self._actions(gm.graph, num_fwd_outputs, static_lifetime_input_indices)
+        going = [n.name for n, a in zip(gm.graph.nodes, actions, strict=True) if a == _OFFLOAD]
+        tag(gm.graph, actions)
         parts = min_cut_rematerialization_partition(
             gm,
             joint_inputs,
@@ -208,6 +232,8 @@ class Partitioner(CustomPartitionerFn):
         )
         for part in parts:
             _restore_operators(part)
+        if going:
+            moving.rewrite(*parts, going, num_fwd_outputs, self._flops_per_byte())
         return parts
 
     def _actions(self, graph, forward_outputs, static_inputs):
@@ -216,6 +242,12 @@ class Partitioner(CustomPartitionerFn):
         joint = read_joint_graph(graph, forward_outputs, static_inputs, self.value_of)
         return self.plan(joint).actions
 
+    def _flops_per_byte(self):
+        """Floating point operations in the time that a byte takes to the host."""
+        device = _engine.find_device(self.choice.device)
+        flops = device.flops_16bit * _engine.MATMUL_SHARE
+        return flops / (device.host_bytes_per_second * _engine.HOST_SHARE)
+
     def plan(self, graph):
         return graph.plan(
             self.choice.policy,
@@ -223,6 +255,7 @@ class Partitioner(CustomPartitionerFn):
             ranks=self.choice.ranks,
             memory_bytes=self.choice.memory_bytes,
             overhead=self.choice.overhead,
+            offload=self.choice.offload,
         )
 
 

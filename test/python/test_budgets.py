@@ -27,12 +27,13 @@ def make():
     return programs.lm(layers=3).make()
 
 
-def check_lengths(checkpointing, lengths=(16,), ranks=2):
+def check_lengths(checkpointing, lengths=(16,), ranks=2, **options):
     """One step of every length on every rank is one device's."""
 
     def case(rank, model):
-        options = {"backend": "aot_eager", "device": "h100", "checkpointing": checkpointing}
-        compiled = autosp.compile(model, **options)
+        compiled = autosp.compile(
+            model, backend="aot_eager", device="h100", checkpointing=checkpointing, **options
+        )
         return [take_step(model, compiled, programs.lm(n).inputs()) for n in lengths]
 
     torch._dynamo.reset()
@@ -180,6 +181,16 @@ def test_a_range_that_the_user_states_is_not_narrowed(splits):
         torch._dynamo.mark_dynamic(ids, 1, min=4, max=1000)
         compiled(ids)
     assert len(splits) == 1
+
+
+def test_cpus_have_nowhere_to_move_values_to(splits):
+    with pytest.raises(RanksFailed) as failed:
+        check_lengths("sac", offload="all")
+    assert sorted(failed.value.errors) == [0, 1]
+    for error in failed.value.errors.values():
+        assert isinstance(error, autosp.AutoSPError) and "are on the CPU" in str(error)
+    check_lengths({"overhead": 0.1}, ranks=1, offload="auto")
+    assert 3 not in splits[-1].actions.values()
 
 
 # ---- What the ranks tell each other ----

@@ -211,6 +211,7 @@ def test_inductor_and_its_caches(splits):
 def test_every_choice_of_a_plan_is_in_the_key():
     choice = checkpointing.Choice("sac", 2, "h100")
     others = {"policy": "full", "ranks": 4, "device": "a100", "memory_bytes": 1, "overhead": 0.5}
+    others["offload"] = "all"
     choices = [choice, *(dataclasses.replace(choice, **{k: v}) for k, v in others.items())]
     assert others.keys() == {field.name for field in dataclasses.fields(choice)}
     keys = {checkpointing.Partitioner(c).uuid() for c in choices}
@@ -236,6 +237,9 @@ def test_every_choice_of_a_plan_is_in_the_key():
         ({"checkpointing": {"overhead": float("nan")}}, r"overhead is a number of at least 0"),
         ({"checkpointing": "sac", "backend": run_as_is}, r"'sac'.*backend of your own"),
         ({"checkpointing": {"overhead": 1}, "backend": run_as_is}, r"backend of your own"),
+        ({"offload": "some"}, r"offload='some'.*\"all\""),
+        ({"offload": "all", "checkpointing": "off"}, r"offload=\"all\".*checkpointing=\"off\""),
+        ({"offload": "all", "backend": run_as_is}, r"offload='all'.*backend of your own"),
         ({"device": "abacus"}, r"abacus.*h100.*calibrate"),
         ({"device": 100}, r"device=100 .*h100"),
     ],

@@ -67,7 +67,7 @@ def _planned(graph, actions, forward_outputs):
         if node is None or node in seen:
             continue
         seen.add(node)
-        if actions[node.name] == 1 and node not in backward:
+        if actions[node.name] in (1, 3) and node not in backward:
             saved.add(node.name)
         else:
             todo += node.all_input_nodes
