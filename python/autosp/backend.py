@@ -153,8 +153,10 @@ class Session:
 
     def _settle(self, choice, tensors):
         """The choice with the first rank's device, unless the user named one, and the least memory
-        that a rank has at hand.
+        that a rank has at hand. A device that the cost model doesn't know is measured.
         """
+        from .calibrate import calibrate  # which imports this module
+
         try:
             tensors = tensors()
             device = machine.device_of(tensors)
@@ -171,7 +173,8 @@ class Session:
         all_ranks = self._agreement.share("first call of a model with checkpointing", mine)
         names, memories = zip(*map(json.loads, all_ranks), strict=True)
         memory = machine.rounded_down(min(memories)) or choice.memory_bytes
-        return dataclasses.replace(choice, device=names[0], memory_bytes=memory)
+        name = names[0] or calibrate(self._group, device).text
+        return dataclasses.replace(choice, device=name, memory_bytes=memory)
 
     def begin_call(self):
         self._posted = False

@@ -6,6 +6,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from . import _engine
+from .errors import Unsupported
 
 _OPTIMIZER_BYTES = 8  # per trained element: two moments in float32, as Adam keeps
 
@@ -17,10 +18,12 @@ def device_of(tensors) -> torch.device:
 
 
 def cost_device(device: torch.device) -> str:
-    """The cost model's device for one of torch's. Raises Unsupported for one that it lacks."""
-    cuda = device.type == "cuda"
-    name = torch.cuda.get_device_name(device) if cuda else device.type
-    return _engine.device_for(name).name
+    """The name of the cost model's device for one of torch's, "" where it has none."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    try:
+        return _engine.device_for(name).name
+    except Unsupported:
+        return ""
 
 
 def memory_at_hand(device: torch.device, tensors) -> int:

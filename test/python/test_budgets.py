@@ -1,6 +1,7 @@
 """Plans for the memory at hand, for a number of bytes and for a share of the time."""
 
 import re
+import sys
 import threading
 
 import autosp
@@ -8,7 +9,7 @@ import gloo_pool
 import programs
 import pytest
 import torch
-from autosp import checkpointing, machine
+from autosp import _engine, checkpointing, machine
 from autosp.simulate import RanksFailed, run_ranks
 from causal import Model, on_ranks, tokens
 from parity import check, check_simulated, take_step
@@ -29,11 +30,10 @@ def make():
 
 def check_lengths(checkpointing, lengths=(16,), ranks=2, **options):
     """One step of every length on every rank is one device's."""
+    options = {"backend": "aot_eager", "device": "h100"} | options
 
     def case(rank, model):
-        compiled = autosp.compile(
-            model, backend="aot_eager", device="h100", checkpointing=checkpointing, **options
-        )
+        compiled = autosp.compile(model, checkpointing=checkpointing, **options)
         return [take_step(model, compiled, programs.lm(n).inputs()) for n in lengths]
 
     torch._dynamo.reset()
@@ -84,13 +84,18 @@ def test_a_budget_from_the_least_on(splits):
         check_lengths({"memory_bytes": least - 1})
 
 
+def rank_here():
+    """Of the simulated rank whose thread this is."""
+    return int(threading.current_thread().name.removeprefix("rank "))
+
+
 @pytest.fixture
 def memories(monkeypatch):
     """What the ranks have at hand, by rank; no tensor of theirs counts."""
     found = {}
 
     def free_bytes(device):
-        return found[int(threading.current_thread().name.removeprefix("rank "))]
+        return found[rank_here()]
 
     monkeypatch.setattr(machine, "_free_bytes", free_bytes)
     monkeypatch.setattr(machine, "_OPTIMIZER_BYTES", 0)
@@ -191,6 +196,26 @@ def test_cpus_have_nowhere_to_move_values_to(splits):
         assert isinstance(error, autosp.AutoSPError) and "are on the CPU" in str(error)
     check_lengths({"overhead": 0.1}, ranks=1, offload="auto")
     assert 3 not in splits[-1].actions.values()
+
+
+def test_unknown_devices_are_measured(monkeypatch, splits):
+    """By all ranks, when the first one's is unknown."""
+    devices = []
+
+    def calibrate(group, device):
+        devices.append(device)
+        return _engine.find_device("a100")
+
+    monkeypatch.setattr(sys.modules["autosp.calibrate"], "calibrate", calibrate)
+    monkeypatch.setattr(machine, "cost_device", lambda _: "cpu" if rank_here() else "")
+    check_lengths({"overhead": 0.1}, device=None)
+    assert devices == [torch.device("cpu")] * 2
+    check_lengths({"overhead": 0.1}, device="a100")
+    assert len(devices) == 2
+    assert splits[0].actions == splits[1].actions == splits[2].actions
+    monkeypatch.undo()
+    assert machine.cost_device(torch.device("cpu")) == "cpu"
+    assert machine.cost_device(torch.device("meta")) == ""
 
 
 # ---- What the ranks tell each other ----
