@@ -268,7 +268,7 @@ def _tensors(result):
 
 
 def _input_name(node, arguments):
-    """As the user calls it: "layers.0.weight" of a module, "x" or "args[1]" of a call's argument."""
+    """As the user calls it: "layers.0.weight" of a module, "x" of an argument."""
     source = node.meta["grapharg"].source.name if "grapharg" in node.meta else node.name
     for i, name in enumerate(arguments):
         source = source.replace(f"L['args'][{i}]", name)

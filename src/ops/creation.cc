@@ -110,14 +110,18 @@ std::optional<Range> range_of(const Call& call) {
 
 Application arange_rule(const Call& call) {
   if (!call.result().is_tensor()) return opaque_application(call.graph(), call.node());
-  return created(call, range_of(call) ? LetterKind::kIndex : LetterKind::kWhole);
+  const std::optional<Range> range = range_of(call);
+  Application application = created(call, range ? LetterKind::kIndex : LetterKind::kWhole);
+  application.counts = range && range->start == Expr(0) && range->step == Expr(1);
+  return application;
 }
 
 LocalResult arange_local(LocalForm& form) {
   const Call& call = form.call();
   const Range range = range_of(call).value_or(Range{});
   const Expr length = form.local_shape()[0];
-  const Expr start = range.start + Expr::symbol(kRankSymbol) * length * range.step;
+  const Expr before = form.in_bag() ? Expr(0) : Expr::symbol(kRankSymbol) * length;
+  const Expr start = range.start + before * range.step;
   std::vector<Arg> args = {Arg::size_of(start), Arg::size_of(start + length * range.step)};
   if (range.step != Expr(1)) args.push_back(Arg::size_of(range.step));
   return {form.emit("torch.arange", std::move(args), settings(call), local_type(form))};

@@ -63,6 +63,26 @@ Application addmm(const Call& call) { return added(call, "mat1", "mat2", 0); }
 Application baddbmm(const Call& call) { return added(call, "batch1", "batch2", 1); }
 Application addmv(const Call& call) { return added(call, "mat", "vec", 0); }
 
+// Groups of rows, each times the matrix of its group; `offs` says where the groups end. Only a rank
+// that has sorted its own rows knows where its groups end.
+Application grouped_mm(const Call& call) {
+  const Type& input = tensor_type(call, "input");
+  const Type& weight = tensor_type(call, "weight");
+  const Type* ends = call.tensor("offs");
+  if (input.shape.size() != 2 || weight.shape.size() != 3 || ends == nullptr || call.has("bias"))
+    return opaque_application(call.graph(), call.node());
+  Application application;
+  const DimLetters t = application.dim("t", input.shape[0]);
+  const DimLetters i = application.dim("i", input.shape[1], LetterKind::kSum);
+  const DimLetters g = application.dim("g", weight.shape[0]);
+  const DimLetters o = application.dim("o", weight.shape[2]);
+  application.operands = {{call.value("input"), 0, {t, i}},
+                          {call.value("weight"), 0, {g, i, o}},
+                          {call.value("offs"), 0, {g}, true}};
+  application.results = {{t, o}};
+  return application;
+}
+
 // One operand of an einsum: the subscripts of its dimensions, `leading` where "..." stands.
 struct Subscripts {
   std::string before;
@@ -309,6 +329,15 @@ std::span<const OpDef> einsum_ops() {
        .rule = "the equation's own letters",
        .apply = einsum,
        .einsum = true},
+      {.name = "grouped_mm",
+       .targets = {"torch._grouped_mm", "torch.nn.functional.grouped_mm",
+                   "torch.ops.aten._grouped_mm", "torch.ops.aten._grouped_mm.default",
+                   "torch.ops.transformers.grouped_mm_fallback",
+                   "torch.ops.transformers.grouped_mm_fallback.default"},
+       .signature = "input, weight, offs=None, bias=None, out_dtype=None",
+       .rule =
+           "t i, g i o, g -> t o  sum i; sharded along sorted tokens t, offs is each rank's own",
+       .apply = grouped_mm},
       {.name = "solve_triangular",
        .targets = {"torch.linalg.solve_triangular", "torch._C._linalg.linalg_solve_triangular"},
        .signature = "A, B, upper, left=True, unitriangular=False",

@@ -53,6 +53,12 @@ std::optional<Index> index_of(const Call& call, std::string_view parameter, cons
   return arg == nullptr ? std::nullopt : read_index(call.graph(), *arg, operand.shape.size());
 }
 
+void add_tensors(Application& application, Indexed& letters) {
+  application.picked = letters.picked;
+  if (application.picked) application.picked->index = application.operands.size();
+  for (Operand& tensor : letters.tensors) application.operands.push_back(std::move(tensor));
+}
+
 Application getitem_rule(const Call& call) {
   const NodeId value = call.value("self");
   if (value != kNoNode && call.graph().node(value).type.kind == Type::Kind::kTuple)
@@ -66,7 +72,7 @@ Application getitem_rule(const Call& call) {
   Indexed letters =
       index_letters(application, call.graph(), *index, *operand, shape, LetterKind::kPass);
   application.operands.push_back({value, 0, std::move(letters.operand)});
-  for (Operand& tensor : letters.tensors) application.operands.push_back(std::move(tensor));
+  add_tensors(application, letters);
   application.results.push_back(std::move(letters.selected));
   return application;
 }
@@ -123,7 +129,7 @@ Application index_put_rule(const Call& call) {
   Indexed letters =
       index_letters(application, call.graph(), *index, *operand, shape, LetterKind::kWhole);
   application.operands.push_back({call.value("self"), 0, letters.operand});
-  for (Operand& tensor : letters.tensors) application.operands.push_back(std::move(tensor));
+  add_tensors(application, letters);
   application.operands.push_back(
       {call.value("values"), 0, broadcast_letters(values->shape, letters.selected)});
   application.results.push_back(std::move(letters.operand));
@@ -258,7 +264,10 @@ Application index_select_rule(const Call& call) {
   for (LetterId letter : letters[dim])
     application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
   application.operands.push_back({call.value("self"), 0, letters});
+  const DimLetters rows = letters[dim];
   letters[dim] = application.dim("i", index->shape[0]);
+  if (!rows.empty() && !letters[dim].empty())
+    application.picked = Picked{application.operands.size(), rows[0], letters[dim][0]};
   application.operands.push_back({call.value("index"), 0, {letters[dim]}});
   application.results.push_back(std::move(letters));
   return application;

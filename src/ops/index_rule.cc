@@ -174,7 +174,13 @@ Indexed index_letters(Application& application, const Graph& graph, const Index&
       const Type& type = graph.node(value).type;
       if (type.is_tensor()) out.tensors.push_back({value, 0, broadcast_letters(type.shape, block)});
     });
+    if (item.kind == IndexItem::Kind::kTensor && block.size() == 1 && !block[0].empty() &&
+        !out.operand[dim].empty()) {
+      out.picked = Picked{0, out.operand[dim][0], block[0][0]};
+    }
   }
+  // Several index tensors pick together.
+  if (out.tensors.size() != 1) out.picked.reset();
   return out;
 }
 

@@ -56,6 +56,7 @@ struct Indexed {
   TensorLetters operand;
   TensorLetters selected;
   std::vector<Operand> tensors;
+  std::optional<Picked> picked;  // its `index` counts from the first of `tensors`
 };
 
 // `shape` is that of the selected elements; `block_kind` what the dimensions of the index tensors

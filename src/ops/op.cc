@@ -94,6 +94,8 @@ std::string_view letter_kind_name(LetterKind kind) {
       return "attend";
     case LetterKind::kPrefix:
       return "prefix";
+    case LetterKind::kBag:
+      return "bag";
     case LetterKind::kIndex:
       return "index";
     case LetterKind::kScan:

@@ -36,6 +36,7 @@ enum class LetterKind : uint8_t {
   kWhole,   // must be seen whole (softmax, sort, a static cut, anything unknown)
   kAttend,  // query or key length inside an attention: whole there, and a seed of the token axes
   kPrefix,  // in the result: the first rows of the operand's letter `link` (a trim at the end)
+  kBag,     // the rows of the letter `link` in another order (sort; what an index tensor picks)
   kIndex,   // in the result: made from the global position (arange)
   kScan,    // in order along it (cumsum)
   kWindow,  // needs neighbours (diff, a trim at the start, causal convolution)
@@ -46,7 +47,7 @@ struct Letter {
   std::string name;  // for messages and the operator table
   Expr size = Expr(1);
   LetterKind kind = LetterKind::kPass;
-  LetterId link = -1;  // kPrefix: the operand's letter
+  LetterId link = -1;  // kPrefix, kBag: the letter that it follows
 };
 
 using DimLetters = std::vector<LetterId>;
@@ -59,6 +60,17 @@ struct Operand {
   NodeId value = kNoNode;
   int element = 0;  // index into a tuple-typed value; 0 for tensors
   TensorLetters letters;
+  // Sharded, the operator needs what each rank counted of its own part: a partial sum.
+  bool partial = false;
+};
+
+// An index tensor of one dimension (operand `index`) picks rows of the letter `rows`, one for each
+// element of its letter `picks`. Where its numbers are positions of a sharded axis in the order
+// that a rank holds it, both letters are cut together (sharding/bags.h).
+struct Picked {
+  size_t index = 0;
+  LetterId rows = -1;
+  LetterId picks = -1;
 };
 
 // One rule applied to one node. `results` has one entry for a tensor result and one per element for
@@ -67,6 +79,8 @@ struct Application {
   std::vector<Letter> letters;
   std::vector<Operand> operands;
   std::vector<TensorLetters> results;
+  std::optional<Picked> picked;
+  bool counts = false;  // the result is 0, 1, 2, … along its only letter (arange)
 
   LetterId add(std::string name, Expr size, LetterKind kind = LetterKind::kPass);
   // The dimension that holds a new or given letter, or none when its size is 1.
@@ -124,6 +138,8 @@ class LocalForm {
   // The sharded letter (as it stands in the application; a merged letter may be sharded in one of
   // its factors).
   virtual LetterId letter() const = 0;
+  // Whether that is an axis in an order of its own, whose positions every rank numbers from 0.
+  virtual bool in_bag() const = 0;
   virtual const Application& application() const = 0;
   // The argument of the global call with every value replaced by its local counterpart.
   virtual Arg local(std::string_view parameter) const = 0;

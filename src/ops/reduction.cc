@@ -41,6 +41,33 @@ Application variance(const Call& call) {
                 LetterKind::kWhole);
 }
 
+// How many elements lie in each of `bins` intervals. Without limits they follow from all elements.
+Application count(const Call& call) {
+  const Type& input = tensor_type(call, "input");
+  Application application;
+  const Arg* min = call.find("min");
+  const Arg* max = call.find("max");
+  const bool given = min->is_integral() && max->is_integral() && min->as_expr().is_constant() &&
+                     max->as_expr().is_constant() && min->as_expr() != max->as_expr();
+  application.operands.push_back(
+      {call.value("input"), 0,
+       fresh_letters(application, input, "x", given ? LetterKind::kSum : LetterKind::kWhole)});
+  application.results.push_back(fresh_letters(application, call.result(), "g"));
+  return application;
+}
+
+// Rows past the end of a part are put outside of the limits, where nothing is counted.
+LocalResult count_local(LocalForm& form) {
+  const Call& call = form.call();
+  const double beyond =
+      static_cast<double>(call.find("max")->as_expr().as_constant().value_or(0)) + 1;
+  Kwargs kwargs;
+  for (std::string_view name : {"bins", "min", "max"})
+    kwargs.emplace_back(std::string(name), *call.find(name));
+  return {form.emit("torch.histc", {form.without_padding("input", beyond)}, std::move(kwargs),
+                    call.result())};
+}
+
 // max and min are three operators: of all elements, along a dimension with positions, and of two
 // tensors.
 Application max_or_min(const Call& call) {
@@ -140,6 +167,13 @@ std::span<const OpDef> reduction_ops() {
        .signature = "input, dim=None, keepdim=False",
        .rule = "… x … -> … …  max x",
        .apply = extreme,
+       .differentiable = false},
+      {.name = "histc",
+       .targets = {"torch.histc", "Tensor.histc"},
+       .signature = "input, bins=100, min=0, max=0, *, out=None",
+       .rule = "… -> g  sum …",
+       .apply = count,
+       .localize = count_local,
        .differentiable = false},
       {.name = "argmax",
        .targets = {"torch.argmax", "Tensor.argmax", "torch.argmin", "Tensor.argmin"},

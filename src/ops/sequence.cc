@@ -15,6 +15,20 @@ Application along_dim(const Call& call, int64_t fallback, LetterKind kind) {
 Application scan(const Call& call) { return along_dim(call, -1, LetterKind::kScan); }
 Application order(const Call& call) { return along_dim(call, -1, LetterKind::kWhole); }
 
+// Rows in another order. Cut along the axis each rank orders its own rows.
+Application sorted(const Call& call) {
+  const Type& input = tensor_type(call, "input");
+  Application application = along_dim(call, -1, LetterKind::kPass);
+  if (input.shape.empty()) return application;
+  const auto dim = static_cast<size_t>(call.dim_or("dim", rank_of(input), -1));
+  if (application.operands[0].letters[dim].empty()) return application;
+  const LetterId rows = application.operands[0].letters[dim][0];
+  const LetterId bag = application.add("y", input.shape[dim], LetterKind::kBag);
+  application.letters[static_cast<size_t>(bag)].link = rows;
+  for (TensorLetters& result : application.results) result[dim] = {bag};
+  return application;
+}
+
 // Gives the result's dimension a letter of its own: its rows are not the operand's.
 void own_letter(const Call& call, size_t dim, std::string_view name, LetterKind kind,
                 Application& application) {
@@ -190,13 +204,13 @@ std::span<const OpDef> sequence_ops() {
       {.name = "sort",
        .targets = {"torch.sort", "Tensor.sort"},
        .signature = "input, dim=-1, descending=False, stable=None",
-       .rule = "… x … -> … x …, … x …  whole x",
-       .apply = order},
+       .rule = "… x … -> … y …, … y …  bag y of x",
+       .apply = sorted},
       {.name = "argsort",
        .targets = {"torch.argsort", "Tensor.argsort"},
        .signature = "input, dim=-1, descending=False, stable=False",
-       .rule = "… x … -> … x …  whole x",
-       .apply = order,
+       .rule = "… x … -> … y …  bag y of x",
+       .apply = sorted,
        .differentiable = false},
       {.name = "topk",
        .targets = {"torch.topk", "Tensor.topk"},

@@ -64,6 +64,16 @@ class Checker {
       }
       shard_symbols_.insert(name);
     }
+    for (const Node& node : graph.nodes) {
+      for (int element = 0; element < axes_.elements(node.id); ++element) {
+        for (const FactorList& dim : axes_.value_leaves(node.id, element)) {
+          for (FactorId leaf : dim) {
+            if (is_local(axes_.factors().size(leaf))) axes_.add_token_axis(leaf);
+          }
+        }
+      }
+    }
+    axes_.close_token_axes();
   }
 
   void run(const std::vector<Placement>& outputs) {
@@ -309,6 +319,7 @@ class Checker {
         if (!leaf)
           fail("does not read dimension " + std::to_string(have.where.dim) +
                " of its sharded operand %" + graph_.node(operand.value).name);
+        if (rule.letters[leaf->letter].kind == LetterKind::kBag) continue;  // another one leads
         return leaf;
       }
     }
@@ -347,11 +358,26 @@ class Checker {
     }
   }
 
+  // Whether the node adds up or copies what each rank counted: whole numbers, whose partial sums
+  // give partial sums.
+  bool adds_counts(const Node& node, const Application& rule) const {
+    if (rule.operands.size() != 1) return false;
+    if (placements_[rule.operands[0].value].at(0).kind != Kind::kPartial) return false;
+    const auto copies = [this](NodeId value) {
+      return axes_.op(value) != nullptr && axes_.op(value)->aliases;
+    };
+    NodeId at = node.id;
+    while (copies(at) || graph_.node(at).target.ends_with("cumsum"))
+      at = axes_.application(at).operands.at(0).value;
+    return at != node.id && axes_.op(at) != nullptr && axes_.op(at)->name == "histc";
+  }
+
   std::vector<Placement> apply(const Node& node, const Application& rule) {
     check_spelled_sizes(node);
     const std::optional<LetterLeaf> leaf = sharded_leaf(node, rule);
     const size_t count = std::max<size_t>(rule.results.size(), 1);
     if (!leaf) {
+      if (adds_counts(node, rule)) return {Placement::partial()};
       bool varying = false;
       for (const Operand& operand : rule.operands) {
         const Placement& have = placements_[operand.value].at(operand.element);
@@ -378,8 +404,21 @@ class Checker {
     for (const Operand& operand : rule.operands) {
       const Placement& have = placements_[operand.value].at(operand.element);
       Placement want = Placement::varying();
-      if (const auto where = axes_.find(node.id, operand.letters, *leaf))
+      const size_t index = static_cast<size_t>(&operand - rule.operands.data());
+      if (const auto where = axes_.find_cut(node.id, operand.letters, *leaf))
         want = Placement::sharded(*where);
+      if (have.is_sharded() && axes_.has_local_positions(operand.value, operand.element) &&
+          !axes_.reads_positions(node.id, index)) {
+        fail("takes %" + graph_.node(operand.value).name +
+             " for numbers, which are positions that every rank counts for itself");
+      }
+      if (operand.partial) {
+        want = Placement::partial();
+        const FactorId bag = axes_.leaf_factor(node.id, *leaf);
+        if (!axes_.is_bag(bag) || !axes_.ends_of_groups(operand.value, bag, nullptr))
+          fail("reads %" + graph_.node(operand.value).name +
+               ", which does not say where the groups of its rows end");
+      }
       if (!same(have, want, operand.value)) {
         fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) +
              ", not " + describe(want));
@@ -393,13 +432,15 @@ class Checker {
     std::vector<Placement> out;
     for (size_t element = 0; element < count; ++element) {
       std::optional<Occurrence> where;
-      if (element < rule.results.size()) where = axes_.find(node.id, rule.results[element], *leaf);
+      if (element < rule.results.size())
+        where = axes_.find_cut(node.id, rule.results[element], *leaf);
       if (!where && letter.kind != LetterKind::kSum)
         fail("runs sharded but its result has no part of the letter");
       out.push_back(where ? Placement::sharded(*where) : Placement::partial());
     }
-    if (letter.kind == LetterKind::kIndex && !mentions_rank(node))
-      fail("counts from 0 on every rank");
+    const bool sorted = axes_.is_bag(axes_.leaf_factor(node.id, *leaf));
+    if (letter.kind == LetterKind::kIndex && mentions_rank(node) == sorted)
+      fail(sorted ? "does not count from 0 on every rank" : "counts from 0 on every rank");
     return out;
   }
 

@@ -44,6 +44,7 @@ class Elaborator {
   void plan_deferred();
   void emit(const Node& node);
   void emit_sharded(const Node& node);
+  bool is_read_partial(NodeId value) const;
   void emit_tuple_element(const Node& node, const Operand& tuple);
   void exchange_region_inputs(int region, const Node& near);
   Arg emit_output(const Arg& output, OutputInfo& info);
@@ -76,6 +77,9 @@ class Local : public LocalForm {
 
   const Call& call() const override { return call_; }
   LetterId letter() const override { return leaf_.letter; }
+  bool in_bag() const override {
+    return leaf_.letter >= 0 && e_.axes_.is_bag(e_.axes_.leaf_factor(node_.id, leaf_));
+  }
   const Application& application() const override { return e_.axes_.application(node_.id); }
 
   Arg local(std::string_view parameter) const override {
@@ -193,7 +197,8 @@ void Elaborator::check_lengths() {
   for (const Node& node : old_.nodes) {
     const NodePlacement& placed = placements_.node(node.id);
     if (!placed.sharded || placed.region >= 0) continue;
-    const FactorId base = axes_.shard_base(axes_.leaf_factor(node.id, *placed.sharded));
+    const FactorId leaf = axes_.leaf_factor(node.id, *placed.sharded);
+    const FactorId base = axes_.is_bag(leaf) ? axes_.bag_base(leaf) : axes_.shard_base(leaf);
     if (std::find(used.begin(), used.end(), base) == used.end()) used.push_back(base);
   }
   const int count = placements_.ranks();
@@ -322,12 +327,23 @@ void Elaborator::emit_sharded(const Node& node) {
   }
   const Placement produced =
       result.replicated ? Placement::replicated() : placements_.produced(node.id, 0);
-  if (produced.kind != Placement::Kind::kPartial) {
+  if (produced.kind != Placement::Kind::kPartial || is_read_partial(node.id)) {
     values_.set(node.id, result.node, produced);
     return;
   }
   const NodeId sum = values_.reduce(result.node, placed.varying, node);
   values_.set(node.id, sum, placed.varying ? Placement::varying() : Placement::replicated());
+}
+
+// Whether a reader takes each rank's own part of a sum.
+bool Elaborator::is_read_partial(NodeId value) const {
+  return std::any_of(old_.nodes.begin() + value, old_.nodes.end(), [&](const Node& node) {
+    const std::vector<Operand>& operands = axes_.application(node.id).operands;
+    return std::any_of(operands.begin(), operands.end(), [&](const Operand& operand) {
+      return operand.value == value &&
+             placements_.needed(node.id, operand).kind == Placement::Kind::kPartial;
+    });
+  });
 }
 
 // An element of a tuple is what its producer made it, whatever the getitem itself would prefer.

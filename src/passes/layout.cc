@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/error.h"
+
 namespace autosp {
 
 Expr Layout::shard_length(FactorId leaf) const {
@@ -17,11 +19,20 @@ Expr Layout::shard_length(FactorId leaf) const {
   return Expr::symbol(definitions_.back().first);
 }
 
+Expr Layout::part_length(FactorId leaf) const {
+  if (!axes_.is_bag(leaf)) return shard_length(leaf);
+  const FactorId base = axes_.bag_base(leaf);
+  const std::optional<Expr> rows =
+      divide_exact(axes_.factors().size(leaf), axes_.factors().size(base));
+  ensure(rows.has_value(), "a bag has another number of rows than a multiple of its tokens");
+  return *rows * shard_length(base);
+}
+
 Expr Layout::leaf_size(const std::vector<FactorList>& leaves, int dim, int position,
                        const Placement& placement) const {
   const FactorId leaf = leaves[dim][position];
   if (placement.is_sharded() && placement.where == Occurrence{dim, position})
-    return shard_length(leaf);
+    return part_length(leaf);
   return axes_.factors().size(leaf);
 }
 

@@ -35,6 +35,8 @@ class Layout {
                              std::vector<int>* dims) const;
 
  private:
+  // Of one factor: of a bag as many rows for each token as there are in the whole.
+  Expr part_length(FactorId leaf) const;
   Expr leaf_size(const std::vector<FactorList>& leaves, int dim, int position,
                  const Placement& placement) const;
 

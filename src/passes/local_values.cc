@@ -25,7 +25,6 @@ LocalValues::LocalValues(const Placements& placements, bool grad_sync, GraphBuil
       placed_(old_.nodes.size()) {}
 
 void LocalValues::set(NodeId value, NodeId local, const Placement& placement) {
-  ensure(placement.kind != Placement::Kind::kPartial, "a partial sum is left as it is");
   locals_[value] = local;
   placed_[value] = placement;
 }
@@ -92,6 +91,11 @@ NodeId LocalValues::reshape(NodeId local, const std::vector<Expr>& shape, const 
 NodeId LocalValues::convert(NodeId local, NodeId value, int element, const Placement& from,
                             const Placement& to, const Node& near) {
   using Kind = Placement::Kind;
+  if (from.kind == Kind::kPartial) {
+    ensure(to.kind == Kind::kReplicated || to.kind == Kind::kVarying,
+           "a partial sum that is wanted in parts");
+    return reduce(local, to.kind == Kind::kVarying, near);
+  }
   const Type global = element_type(old_.node(value).type, element);
   const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
   const bool differentiable = axes_.facts(value).differentiable;

@@ -21,6 +21,8 @@ Axes::Axes(const Graph& graph, const std::map<std::string, int>& seq_dims) : gra
   letter_factors_.resize(count);
   value_factors_.resize(count);
   facts_.resize(count);
+  value_axes_.resize(count);
+  positions_read_.resize(count);
   apply_rules();
   name_input_dims(seq_dims);
 }
@@ -70,6 +72,7 @@ void Axes::apply(const Node& node) {
   ops_[node.id] = find_op(node.target);
   applications_[node.id] = ops_[node.id] != nullptr ? apply_rule(Call(graph_, node, *ops_[node.id]))
                                                     : opaque_application(graph_, node);
+  link_picked(node);
   const Application& application = applications_[node.id];
   FactorList& letters = letter_factors_[node.id];
   letters.reserve(application.letters.size());
@@ -86,8 +89,10 @@ void Axes::apply(const Node& node) {
   }
   for (LetterId letter = 0; letter < static_cast<LetterId>(application.letters.size()); ++letter) {
     const LetterId link = application.letters[letter].link;
-    if (link >= 0) links_.push_back({letters[letter], letters[link]});
+    if (link >= 0 && application.letters[letter].kind == LetterKind::kPrefix)
+      links_.push_back({letters[letter], letters[link]});
   }
+  note_positions(node);
 }
 
 void Axes::bind(NodeId node, const Operand& operand, const FactorList& letter_factors) {
@@ -189,9 +194,11 @@ bool Axes::aligned(NodeId node, const Operand& operand, int dim) const {
 }
 
 void Axes::add_token_letter(NodeId node, LetterId letter) {
-  for (FactorId leaf : letter_leaves(node, letter)) {
-    if (std::find(tokens_.begin(), tokens_.end(), leaf) == tokens_.end()) tokens_.push_back(leaf);
-  }
+  for (FactorId leaf : letter_leaves(node, letter)) add_token_axis(leaf);
+}
+
+void Axes::add_token_axis(FactorId leaf) {
+  if (!is_token(leaf)) tokens_.push_back(factors_.find(leaf));
 }
 
 void Axes::close_token_axes() {
@@ -203,6 +210,10 @@ void Axes::close_token_axes() {
       continue;
     tokens_.push_back(result[0]);
     base_[result[0]] = shard_base(operand[0]);
+  }
+  for (const BagLink& link : bags_) {
+    const FactorId bag = factors_.leaves(link.result)[0];
+    if (is_bag(bag) && !is_token(bag)) tokens_.push_back(bag);
   }
 }
 

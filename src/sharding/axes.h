@@ -6,6 +6,9 @@
 // symbols and equal sizes decide nothing: S = hidden size, B = S, [S, B, D] and encoder/decoder
 // lengths are told apart.
 //
+// Some integers are positions: of sort's indices, of arange. Where it is known of which axis, the
+// value has a *value axis*; bags.cc has the rules for those and for axes in an order of their own.
+//
 // Linear in nodes, up to the inverse Ackermann function.
 #pragma once
 
@@ -60,6 +63,7 @@ class Axes {
   const Application& application(NodeId node) const { return applications_[node]; }
   bool has_rule(NodeId node) const { return ops_[node] != nullptr; }
   const OpDef* op(NodeId node) const { return ops_[node]; }
+  int elements(NodeId value) const { return static_cast<int>(value_factors_[value].size()); }
   const ValueFacts& facts(NodeId node) const { return facts_[node]; }
 
   // Leaves of each dimension of a value (element 0 for tensors), of a letter, of one dimension of
@@ -75,6 +79,9 @@ class Axes {
   std::optional<LetterLeaf> letter_at(NodeId node, const TensorLetters& letters,
                                       Occurrence where) const;
   FactorId leaf_factor(NodeId node, LetterLeaf leaf) const;
+  // As `find`, and where a letter that follows the leaf's (kBag) stands.
+  std::optional<Occurrence> find_cut(NodeId node, const TensorLetters& letters,
+                                     LetterLeaf leaf) const;
 
   // Whether an operand's letters split its dimension `dim` the way the value itself does. They
   // don't where a rule's view has no common refinement with how the value was made.
@@ -82,12 +89,29 @@ class Axes {
 
   // Declares the leaves of a letter to be token axes (attention lengths); closes over prefix links.
   void add_token_letter(NodeId node, LetterId letter);
+  void add_token_axis(FactorId leaf);
   // Call once all seeds are added: classes reached through prefix links become token axes too.
   void close_token_axes();
   bool is_token(FactorId leaf) const;
   const std::vector<FactorId>& token_axes() const { return tokens_; }
   // The token axis whose shards a prefix (a trimmed copy) follows; the leaf itself otherwise.
   FactorId shard_base(FactorId leaf) const;
+  // ---- Bags: axes whose rows are those of a token axis in an order of their own (sorted tokens).
+  // Cut, each rank holds the rows that come from its own part, and numbers them from 0.
+  bool is_bag(FactorId leaf) const { return bag_base(leaf) >= 0; }
+  // The token axis whose parts a bag's parts come from; -1 for what is no bag.
+  FactorId bag_base(FactorId leaf) const;
+  // Whether an integer value's numbers are positions that every rank counts for itself when it is
+  // cut.
+  bool has_local_positions(NodeId value, int element) const;
+  // Whether the node takes a number of the operand (by its index in the rule) for nothing but a
+  // position.
+  bool reads_positions(NodeId node, size_t operand) const;
+  // Whether the value is the running total of how often each number 0, 1, … stands in the sorted
+  // keys of the bag, so that a partial sum of it says where the groups of a rank's own rows end.
+  // `through` receives the operators between the counting and the value, the counting last.
+  bool ends_of_groups(NodeId value, FactorId bag, std::vector<NodeId>* through) const;
+
   // Token occurrences of a value, in order.
   std::vector<Occurrence> token_occurrences(NodeId value, int element) const;
 
@@ -102,6 +126,20 @@ class Axes {
   TensorFactors fresh(const Type& type);
   void bind(NodeId node, const Operand& operand, const FactorList& letter_factors);
   void name_input_dims(const std::map<std::string, int>& seq_dims);
+  struct BagLink {
+    NodeId node;
+    FactorId result;
+    FactorId rows;
+  };
+  // The links whose result the leaf is, still a bag.
+  const BagLink* bag_link(FactorId leaf) const;
+  // Before a rule's letters are bound: which of them an index tensor makes follow another.
+  void link_picked(const Node& node);
+  // Afterwards: bags and value axes of the results.
+  void note_positions(const Node& node);
+  bool inverts(const Node& node) const;
+  FactorList value_axis(NodeId value, int element) const;
+  NodeId without_casts(NodeId value) const;
 
   const Graph& graph_;
   FactorTable factors_;
@@ -113,6 +151,9 @@ class Axes {
   std::vector<FactorId> tokens_;  // representatives, in order of discovery
   std::vector<PrefixLink> links_;
   std::map<FactorId, FactorId> base_;  // prefix leaf -> token leaf it follows
+  std::vector<BagLink> bags_;
+  std::vector<std::vector<FactorList>> value_axes_;  // node -> element -> factors
+  std::vector<std::vector<size_t>> positions_read_;  // node -> operands
 };
 
 }  // namespace autosp

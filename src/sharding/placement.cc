@@ -38,9 +38,10 @@ std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int e
                                             LetterLeaf leaf) {
   const Application& rule = axes.application(node);
   if (element >= static_cast<int>(rule.results.size())) return std::nullopt;
-  if (auto found = axes.find(node, rule.results[element], leaf)) return found;
+  if (auto found = axes.find_cut(node, rule.results[element], leaf)) return found;
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    if (rule.letters[letter].link == leaf.letter)
+    if (rule.letters[letter].link == leaf.letter &&
+        rule.letters[letter].kind == LetterKind::kPrefix)
       return axes.find(node, rule.results[element], {letter, 0});
   }
   return std::nullopt;
@@ -71,6 +72,7 @@ Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionR
   }
   refuse_unsplittable();
   cut();
+  refuse_whole_bags();
   choose_varying();
 }
 
@@ -87,7 +89,18 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
       count += static_cast<int>(std::count(dim.begin(), dim.end(), leaf.letter));
     return count;
   };
+  const FactorId factor = axes_.leaf_factor(node, leaf);
+  const FactorId bag = axes_.is_bag(factor) ? factor : -1;
+  const FactorId base = bag >= 0 ? axes_.bag_base(bag) : factor;
+  for (const Letter& letter : rule.letters) {
+    // Rows in another order: only those of tokens, and of all tokens that a rank holds.
+    const bool tokens = axes_.is_token(factor) && axes_.shard_base(base) == base;
+    if (letter.kind == LetterKind::kBag && letter.link == leaf.letter && !tokens) return false;
+  }
+  if (kind == LetterKind::kIndex && bag >= 0 && !axes_.has_local_positions(node, 0)) return false;
   for (const Operand& operand : rule.operands) {
+    if (operand.partial && (bag < 0 || !axes_.ends_of_groups(operand.value, bag, nullptr)))
+      return false;
     const int count = times(operand.letters);
     if (count > 1) return false;
     if (count == 1 && !axes_.aligned(node, operand, axes_.find(node, operand.letters, leaf)->dim))
@@ -102,7 +115,9 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   // A prefix follows the shards of the axis that it is cut from, unless it is an axis with shards
   // of its own.
   for (LetterId prefix = 0; prefix < static_cast<LetterId>(rule.letters.size()); ++prefix) {
-    if (rule.letters[prefix].link != leaf.letter) continue;
+    if (rule.letters[prefix].link != leaf.letter ||
+        rule.letters[prefix].kind != LetterKind::kPrefix)
+      continue;
     const FactorList whole = axes_.letter_leaves(node, leaf.letter);
     const FactorList part = axes_.letter_leaves(node, prefix);
     const auto length = [&](FactorId factor) {
@@ -185,6 +200,7 @@ void Placements::refuse_unsplittable() const {
 
 Placement Placements::produced(NodeId node, int element) const {
   const NodePlacement& placed = nodes_[node];
+  if (placed.partial) return Placement::partial();
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
   if (auto where = result_occurrence(axes_, node, element, *placed.sharded))
     return Placement::sharded(*where);
@@ -195,8 +211,10 @@ Placement Placements::produced(NodeId node, int element) const {
 
 Placement Placements::needed(NodeId node, const Operand& operand) const {
   const NodePlacement& placed = nodes_[node];
+  if (placed.partial) return Placement::partial();
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
-  if (auto where = axes_.find(node, operand.letters, *placed.sharded))
+  if (operand.partial) return Placement::partial();
+  if (auto where = axes_.find_cut(node, operand.letters, *placed.sharded))
     return Placement::sharded(*where);
   return Placement::varying();
 }
@@ -233,7 +251,7 @@ void Placements::cut() {
     const std::optional<LetterLeaf>& leaf =
         nodes_[node.id].sharded ? nodes_[node.id].sharded : candidates_[node.id];
     for (const Operand& operand : axes_.application(node.id).operands) {
-      const bool has = leaf && axes_.find(node.id, operand.letters, *leaf).has_value();
+      const bool has = leaf && axes_.find_cut(node.id, operand.letters, *leaf).has_value();
       readers[operand.value].push_back({node.id, has});
     }
   }
@@ -262,10 +280,91 @@ void Placements::cut() {
       }
     }
   }
+  tie_bags(network, variable, sink);
   const MinCut cut = network.minimum_cut(source, sink);
   for (const Node& node : graph.nodes) {
     if (candidates_[node.id] && cut.source_side[variable[node.id]])
       nodes_[node.id].sharded = candidates_[node.id];
+  }
+  for (const Node& node : graph.nodes) {
+    if (!nodes_[node.id].sharded) continue;
+    for (const Operand& operand : axes_.application(node.id).operands) {
+      if (!operand.partial) continue;
+      std::vector<NodeId> through;
+      axes_.ends_of_groups(operand.value, axes_.leaf_factor(node.id, *nodes_[node.id].sharded),
+                           &through);
+      through.pop_back();  // what counts is sharded
+      for (NodeId between : through) nodes_[between].partial = true;
+    }
+  }
+}
+
+// Values in an order of their own, and positions in it, mean the same to every reader or they are
+// the whole ones: nothing converts one into the other. The same holds for what counts them.
+void Placements::tie_bags(FlowNetwork& network, const std::vector<int>& variable, int sink) {
+  const Graph& graph = axes_.graph();
+  const auto tie = [&](NodeId left, NodeId right) {
+    if (variable[left] != sink)
+      network.add_edge(variable[left], variable[right], FlowNetwork::kInfinite);
+    if (variable[right] != sink)
+      network.add_edge(variable[right], variable[left], FlowNetwork::kInfinite);
+  };
+  const auto in_bag = [&](NodeId value, int element) {
+    if (axes_.has_local_positions(value, element)) return true;
+    for (const FactorList& dim : axes_.value_leaves(value, element)) {
+      if (std::any_of(dim.begin(), dim.end(), [&](FactorId leaf) { return axes_.is_bag(leaf); }))
+        return true;
+    }
+    return false;
+  };
+  for (const Node& node : graph.nodes) {
+    const std::vector<Operand>& operands = axes_.application(node.id).operands;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const Operand& operand = operands[i];
+      if (operand.partial && candidates_[node.id]) {
+        std::vector<NodeId> through;
+        const FactorId bag = axes_.leaf_factor(node.id, *candidates_[node.id]);
+        if (axes_.ends_of_groups(operand.value, bag, &through)) tie(through.back(), node.id);
+        continue;
+      }
+      if (!in_bag(operand.value, operand.element)) continue;
+      const bool cuts = candidates_[node.id] &&
+                        axes_.find_cut(node.id, operand.letters, *candidates_[node.id]).has_value();
+      if (cuts) tie(operand.value, node.id);
+      const bool legal = cuts && (!axes_.has_local_positions(operand.value, operand.element) ||
+                                  axes_.reads_positions(node.id, i));
+      if (legal || variable[operand.value] == sink) continue;
+      if (bag_obstacle_ == kNoNode) bag_obstacle_ = node.id;
+      network.add_edge(variable[operand.value], sink, FlowNetwork::kInfinite);
+    }
+  }
+  for (const Arg& output : graph.outputs) {
+    for_each_value(output, [&](NodeId value) {
+      if (in_bag(value, 0) && variable[value] != sink)
+        network.add_edge(variable[value], sink, FlowNetwork::kInfinite);
+    });
+  }
+}
+
+// Sorting every token on every rank and working on all of them there is no way out.
+void Placements::refuse_whole_bags() const {
+  if (bag_obstacle_ == kNoNode) return;
+  for (const Node& node : axes_.graph().nodes) {
+    if (nodes_[node.id].sharded || !candidates_[node.id] ||
+        !axes_.is_bag(axes_.leaf_factor(node.id, *candidates_[node.id])))
+      continue;
+    for (const Operand& operand : axes_.application(node.id).operands) {
+      if (!axes_.facts(operand.value).activation()) continue;
+      const Node& reason = axes_.graph().node(bag_obstacle_);
+      throw Unsupported(
+          reason.target + (reason.source.empty() ? "" : " at " + reason.source) +
+          ": it depends on the order of tokens that the program has sorted, which no rank knows "
+          "without all of them (%" +
+          node.name +
+          " works on the sorted tokens). Sort by a small key (an expert's number), pick rows with "
+          "the sorted indices, work on each row or on groups whose ends are the running total of "
+          "torch.histc over the sorted key, and pick the rows back with the inverse permutation.");
+    }
   }
 }
 

@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "flow/max_flow.h"
 #include "sharding/attention.h"
 #include "sharding/axes.h"
 
@@ -39,6 +40,7 @@ struct Placement {
 struct NodePlacement {
   std::optional<LetterLeaf> sharded;  // the leaf the node runs sharded along; none: it runs whole
   bool varying = false;               // read by sharded computation only: a whole node runs as V
+  bool partial = false;               // works on what each rank counted: reads P and gives P
   int region = -1;                    // index of its attention region
 };
 
@@ -62,12 +64,15 @@ class Placements {
   bool can_shard(NodeId node, LetterLeaf leaf) const;
   void refuse_unsplittable() const;
   void cut();
+  void tie_bags(FlowNetwork& network, const std::vector<int>& variable, int sink);
+  void refuse_whole_bags() const;
   void choose_varying();
 
   const Axes& axes_;
   int ranks_;
   std::vector<NodePlacement> nodes_;
   std::vector<std::optional<LetterLeaf>> candidates_;
+  NodeId bag_obstacle_ = kNoNode;  // the first operator for whose sake sorted tokens stay whole
 };
 
 // The dimension of `result` (element of a node) where a leaf of the node's rule stands, through a
