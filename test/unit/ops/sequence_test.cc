@@ -37,6 +37,14 @@ TEST(Sequence, PaddingShiftsWherePadded) {
             "(d0)(d1) -> (y0)(y1)  window d0, window d1, window y1, window y0");
 }
 
+TEST(Sequence, RowsAreSortedIntoABag) {
+  EXPECT_EQ(
+      rule_of(
+          "%x: f32[s, 8]; %y: (f32[s, 8], i64[s, 8]) = torch.sort(%x, dim=-1, descending=True)"),
+      "(d0)(d1) -> (d0)(y), (d0)(y)  bag y of d1");
+  EXPECT_EQ(rule_of("%x: i64[s]; %y: i64[s] = torch.argsort(%x)"), "(d0) -> (y)  bag y of d0");
+}
+
 TEST(Sequence, OrdersAreWhole) {
   EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: f32[s, 8] = torch.flip(%x, (0,))"),
             "(d0)(d1) -> (d0)(d1)  whole d0");
@@ -46,10 +54,6 @@ TEST(Sequence, OrdersAreWhole) {
             "(d0)(d1) -> (d0)(d1)  whole d0");
   EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: f32[s, 8] = torch.roll(%x, 1)"),
             "(d0)(d1) -> (d0)(d1)  whole d0, whole d1");
-  EXPECT_EQ(
-      rule_of(
-          "%x: f32[s, 8]; %y: (f32[s, 8], i64[s, 8]) = torch.sort(%x, dim=-1, descending=True)"),
-      "(d0)(d1) -> (d0)(d1), (d0)(d1)  whole d1");
   EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: (f32[s, 2], i64[s, 2]) = torch.topk(%x, 2, dim=-1)"),
             "(d0)(d1) -> (d0)(k), (d0)(k)  whole d1, whole k");
   // All of them are still another order.
