@@ -86,6 +86,17 @@ JointFacts::JointFacts(const JointGraph& joint) : graph(joint) {
     }
   }
 
+  bytes.reserve(count);
+  input_begin_.reserve(count + 1);
+  for (int i = 0; i < count; ++i) {
+    const JointNode& node = graph.nodes[i];
+    bytes.push_back(node.bytes);
+    if (is_tangent(node)) tangents.push_back(i);
+    input_begin_.push_back(static_cast<int>(input_.size()));
+    if (i + 1 < count) input_.insert(input_.end(), node.inputs.begin(), node.inputs.end());
+  }
+  input_begin_.push_back(static_cast<int>(input_.size()));
+
   for (int i = 0; i < count; ++i) {
     const JointNode& node = graph.nodes[i];
     kernel[i] = kernel_of(node.target);

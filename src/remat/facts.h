@@ -35,11 +35,16 @@ struct JointFacts {
     return {user_.data() + user_begin_[node], user_.data() + user_begin_[node + 1]};
   }
 
+  // Of all nodes but the output, as in the graph but close together in memory.
+  std::span<const int> inputs(int node) const {
+    return {input_.data() + input_begin_[node], input_.data() + input_begin_[node + 1]};
+  }
+
   bool for_backward(int node) const {
     return phase[node] == Phase::kLate || phase[node] == Phase::kBackward;
   }
 
-  int64_t storage_bytes(int node) const { return graph.nodes[storage[node]].bytes; }
+  int64_t storage_bytes(int node) const { return bytes[storage[node]]; }
 
   // A value can be kept at one node of its storage: where the storage is made, or where an exchange
   // into it has ended.
@@ -49,6 +54,8 @@ struct JointFacts {
   }
 
   const JointGraph& graph;
+  std::vector<int64_t> bytes;  // as in the graph
+  std::vector<int> tangents;
   std::vector<Phase> phase;
   std::vector<Kernel> kernel;
   std::vector<bool> required;             // the forward's outputs need it
@@ -62,6 +69,8 @@ struct JointFacts {
  private:
   std::vector<int> user_begin_;
   std::vector<int> user_;
+  std::vector<int> input_begin_;
+  std::vector<int> input_;
 };
 
 // Nanoseconds per node. A fused operator reads what comes from outside of its neighbourhood of

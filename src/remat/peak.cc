@@ -22,7 +22,7 @@ class Memory {
         first_dying_(order.size(), -1),
         alive_(parts.size(), false) {
     for (int t = 0; t < static_cast<int>(order.size()); ++t) {
-      for (const int input : facts.graph.nodes[order[t]].inputs) {
+      for (const int input : facts.inputs(order[t])) {
         last_use_[facts.storage[input]] = t;
       }
       last_use_[facts.storage[order[t]]] = t;
@@ -41,7 +41,7 @@ class Memory {
     const int last_use = last_use_[base];
     if (alive_[base] || last_use < 0 || parts_[base] == kUncounted) return;
     alive_[base] = true;
-    add(base, facts_.graph.nodes[base].bytes);
+    add(base, facts_.bytes[base]);
     if (last_use == kEnd) return;
     next_dying_[base] = first_dying_[last_use];
     first_dying_[last_use] = base;
@@ -62,7 +62,7 @@ class Memory {
       make(node);
       visit(node, total_, live_);
       for (int base = first_dying_[t]; base >= 0; base = next_dying_[base]) {
-        add(base, -facts_.graph.nodes[base].bytes);
+        add(base, -facts_.bytes[base]);
       }
     }
   }
@@ -94,7 +94,7 @@ std::vector<int> forward_order(const JointFacts& facts, Peak& peak) {
   for (int i = static_cast<int>(needed.size()) - 1; i >= 0; --i) {
     if (!needed[i] || facts.phase[i] != Phase::kForward) continue;
     order.push_back(i);
-    for (const int input : facts.graph.nodes[i].inputs) needed[input] = true;
+    for (const int input : facts.inputs(i)) needed[input] = true;
   }
   std::reverse(order.begin(), order.end());
   std::erase_if(peak.recomputed, [&](int node) { return !needed[node]; });
@@ -105,14 +105,12 @@ std::vector<int> forward_order(const JointFacts& facts, Peak& peak) {
 // and what else of the forward they need.
 std::vector<int> backward_order(const JointFacts& facts, const std::vector<Action>& actions,
                                 Peak& peak) {
-  const auto& nodes = facts.graph.nodes;
-  const int count = static_cast<int>(nodes.size());
+  const int count = static_cast<int>(actions.size());
   std::vector<bool> needed(count, false);
-  const auto& outputs = nodes.back().inputs;
+  const auto& outputs = facts.graph.nodes.back().inputs;
   for (size_t k = static_cast<size_t>(facts.graph.forward_outputs); k < outputs.size(); ++k) {
     if (outputs[k] >= 0) needed[outputs[k]] = true;
   }
-  int first = count;
   for (int i = count - 1; i >= 0; --i) {
     if (!needed[i] || facts.phase[i] == Phase::kInput) continue;
     if (facts.phase[i] == Phase::kForward && is_kept(actions[i])) {
@@ -120,9 +118,12 @@ std::vector<int> backward_order(const JointFacts& facts, const std::vector<Actio
       continue;
     }
     if (facts.phase[i] == Phase::kForward) peak.recomputed.push_back(i);
-    for (const int input : nodes[i].inputs) {
-      needed[input] = true;
-      if (is_tangent(nodes[input])) first = i;
+    for (const int input : facts.inputs(i)) needed[input] = true;
+  }
+  int first = count;
+  for (const int tangent : facts.tangents) {
+    for (const int user : facts.users(tangent)) {
+      if (needed[user]) first = std::min(first, user);
     }
   }
   std::reverse(peak.saved.begin(), peak.saved.end());
@@ -131,6 +132,7 @@ std::vector<int> backward_order(const JointFacts& facts, const std::vector<Actio
   std::vector<bool> done(count, false);
   for (const int node : peak.saved) done[node] = true;
   std::vector<int> order;
+  order.reserve(count);
   std::vector<int> stack;
   std::vector<int> group;
   for (int i = first; i < count - 1; ++i) {
@@ -142,7 +144,7 @@ std::vector<int> backward_order(const JointFacts& facts, const std::vector<Actio
       const int node = stack.back();
       stack.pop_back();
       group.push_back(node);
-      for (const int input : nodes[node].inputs) {
+      for (const int input : facts.inputs(node)) {
         if (done[input] || facts.phase[input] == Phase::kInput) continue;
         done[input] = true;
         stack.push_back(input);
@@ -166,7 +168,7 @@ std::vector<int> backward_begins(const JointFacts& facts, const Segments& segmen
       if (segment >= 0 && offloading.last_reader[node] == segment) begins[segment] = t;
     };
     mark(order[t]);
-    for (const int input : facts.graph.nodes[order[t]].inputs) mark(input);
+    for (const int input : facts.inputs(order[t])) mark(input);
   }
   for (size_t s = 1; s < begins.size(); ++s) {
     if (begins[s] == end) begins[s] = begins[s - 1];
@@ -204,9 +206,9 @@ class Simulation {
       const bool leaves = actions[node] == Action::kOffload && offloading_.possible[node];
       if (leaves && times_kept[base] == 1) {
         peak_.offloaded.push_back({.node = node});
-        peak_.offloaded_bytes += nodes_[base].bytes;
+        peak_.offloaded_bytes += facts_.bytes[base];
       } else if (times_kept[base] > 0) {
-        peak_.kept_bytes += nodes_[base].bytes;
+        peak_.kept_bytes += facts_.bytes[base];
       }
       times_kept[base] = 0;
     }
@@ -257,7 +259,6 @@ class Simulation {
   }
 
   void run_backward() {
-    const int count = static_cast<int>(nodes_.size());
     const std::vector<int> begins = backward_begins(facts_, segments_, offloading_, backward_);
     set_parts_of_forward(Part::kRecomputed);
     Memory memory(facts_, backward_, parts_);
@@ -268,9 +269,7 @@ class Simulation {
     for (const int node : peak_.saved) {
       if (!away[node]) memory.make(node);
     }
-    for (int i = 0; i < count; ++i) {
-      if (is_tangent(nodes_[i])) memory.make(i);
-    }
+    for (const int node : facts_.tangents) memory.make(node);
     const std::vector<std::pair<int, int>> fetches = find_fetches(begins);
     size_t next = 0;
     memory.run(
@@ -293,10 +292,8 @@ class Simulation {
       if (!facts_.for_backward(base)) continue;
       set_part(base, memory.last_use(base) < tail_end ? Part::kTail : Part::kGradients);
     }
-    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
-      if (is_tangent(nodes_[i])) {
-        set_part(i, memory.last_use(i) < tail_end ? Part::kTail : Part::kGradients);
-      }
+    for (const int node : facts_.tangents) {
+      set_part(node, memory.last_use(node) < tail_end ? Part::kTail : Part::kGradients);
     }
     const auto& outputs = nodes_.back().inputs;
     for (size_t k = static_cast<size_t>(facts_.graph.forward_outputs); k < outputs.size(); ++k) {
@@ -309,7 +306,7 @@ class Simulation {
     if (peak_.offloaded.empty()) return {};
     std::vector<int> first_use(nodes_.size(), static_cast<int>(backward_.size()));
     for (int t = static_cast<int>(backward_.size()) - 1; t >= 0; --t) {
-      for (const int input : nodes_[backward_[t]].inputs) first_use[facts_.storage[input]] = t;
+      for (const int input : facts_.inputs(backward_[t])) first_use[facts_.storage[input]] = t;
     }
     std::vector<std::pair<int, int>> fetches;
     for (Absence& absence : peak_.offloaded) {

@@ -70,18 +70,18 @@ void verify(const JointFacts& facts, const Segments& segments, const std::vector
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
     if (facts.phase[i] != Phase::kForward) continue;
     if (is_kept(actions[i]) && facts.kernel[i] == Kernel::kItem && facts.can_keep(i)) {
-      ensure(actions[nodes[i].inputs[0]] != Action::kRecompute,
+      ensure(actions[facts.inputs(i)[0]] != Action::kRecompute,
              "an output of an operator that runs again is kept");
     }
     if (actions[i] != Action::kRecompute) continue;
-    for (const int input : nodes[i].inputs) {
+    for (const int input : facts.inputs(i)) {
       if (facts.phase[input] != Phase::kForward || actions[input] != Action::kRecompute) continue;
       // A view of what an earlier segment keeps costs nothing there; what the user recomputes is
       // the user's to know.
       const int base = facts.storage[input];
       const bool at_hand = facts.phase[base] != Phase::kForward ||
                            is_kept(actions[facts.keeper[base]]) || nodes[base].tagged;
-      ensure(segments.of[input] == segments.of[i] || at_hand || nodes[input].bytes == 0,
+      ensure(segments.of[input] == segments.of[i] || at_hand || facts.bytes[input] == 0,
              "a recomputed value depends on a recomputed value of another segment");
     }
   }
