@@ -220,33 +220,32 @@ class Partitioner(CustomPartitionerFn):
         self, gm, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices=(), **kw
     ):
         prepare(gm)
-        actions = self._actions(gm.graph, num_fwd_outputs, static_lifetime_input_indices)
-        going = [n.name for n, a in zip(gm.graph.nodes, actions, strict=True) if a == _OFFLOAD]
+        static = static_lifetime_input_indices
+        actions, absences = self._decide(gm.graph, num_fwd_outputs, static)
         tag(gm.graph, actions)
         parts = min_cut_rematerialization_partition(
             gm,
             joint_inputs,
             num_fwd_outputs=num_fwd_outputs,
-            static_lifetime_input_indices=list(static_lifetime_input_indices or ()),
+            static_lifetime_input_indices=list(static or ()),
             **kw,
         )
         for part in parts:
             _restore_operators(part)
-        if going:
-            moving.rewrite(*parts, going, num_fwd_outputs, self._flops_per_byte())
+        moving.rewrite(*parts, absences, num_fwd_outputs)
         return parts
 
-    def _actions(self, graph, forward_outputs, static_inputs):
+    def _decide(self, graph, forward_outputs, static_inputs):
+        """For every node what becomes of it, and what is in host memory between which nodes."""
         if self.choice.policy == "off":
-            return [0] * len(graph.nodes)
-        joint = read_joint_graph(graph, forward_outputs, static_inputs, self.value_of)
-        return self.plan(joint).actions
-
-    def _flops_per_byte(self):
-        """Floating point operations in the time that a byte takes to the host."""
-        device = _engine.find_device(self.choice.device)
-        flops = device.flops_16bit * _engine.MATMUL_SHARE
-        return flops / (device.host_bytes_per_second * _engine.HOST_SHARE)
+            return [0] * len(graph.nodes), []
+        plan = self.plan(read_joint_graph(graph, forward_outputs, static_inputs, self.value_of))
+        names = [node.name for node in graph.nodes]
+        absences = [
+            tuple(names[node] if node >= 0 else None for node in absence)
+            for absence in plan.absences
+        ]
+        return plan.actions, absences
 
     def plan(self, graph):
         return graph.plan(
