@@ -10,9 +10,7 @@ captured on any machine.
 """
 
 import contextlib
-import dataclasses
 import gc
-import itertools
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +39,7 @@ class Parameter:
 class Capture:
     """The program of one rank."""
 
-    report: _engine.Report
+    report: _engine.Report | None  # None: can't be cut, and need not be for one rank
     parameters: list[Parameter]
     joint: _engine.JointGraph | None = None  # forward and backward, where they were asked for
     stock: list[int] | None = None  # its nodes that torch's own partitioner keeps
@@ -58,10 +56,11 @@ def bind(inputs):
     return (inputs,), {}
 
 
-def capture(model, inputs, ranks, *, joint=False, stock=False):
+def capture(model, inputs, ranks, *, seq_dims=None, joint=False, stock=False):
     """The program that each of `ranks` ranks runs of a model or function called with `inputs` (see
-    `bind`); with `joint` also the joint graph with its backward, for the lengths of the inputs, and
-    with `stock` what torch's own partitioner keeps of it.
+    `bind`), with `seq_dims` as `autosp.compile` takes it; with `joint` also the joint graph with
+    its backward, for the lengths of the inputs, and with `stock` what torch's own partitioner keeps
+    of it.
 
     The inputs are the full ones, as a compiled model gets them. Takes Dynamo's time, for the joint
     graph about twice as much more. Raises Unsupported as the compiled model would, and with `joint`
@@ -69,75 +68,89 @@ def capture(model, inputs, ranks, *, joint=False, stock=False):
     """
 
     def finish(gm, example_inputs, plan_of):
-        plan, parameters = plan_of(), _parameters(gm)
-        report = plan.report
+        parameters, report = _parameters(gm), None
+        try:
+            plan = plan_of(ranks)
+            report = plan.report
+        except Unsupported:
+            if ranks > 1 or not joint:
+                raise
+        else:
+            if joint:
+                plan.write(0, _GROUP)
         if not joint:
             return Capture(report, parameters)
-        plan.write(0, _GROUP)
         return Capture(report, parameters, *_joint_graph(gm, example_inputs, stock=stock))
 
-    return _run(model, bind(inputs), ranks, finish)
+    return _run(model, bind(inputs), ranks, seq_dims, finish)
 
 
 class Lengths:
     """The program of one rank at any length of the sequence.
 
-    `capture` is that at `length`, the one of the inputs: of the longest axis of tokens, and with it
-    all others grow in proportion.
+    `length` is the one of the inputs, of the longest axis of tokens; with it all others grow in
+    proportion. `graphs` are joint graphs at two multiples of it, and `stock` the nodes that torch's
+    own partitioner keeps of them.
     """
 
-    def __init__(self, capture, length, doubled):
-        self.capture, self.length, self._doubled = capture, length, doubled
+    TIMES = (11, 13)  # of no usual size: two sizes that are equal by chance make another graph
+
+    def __init__(self, report, parameters, length, graphs, stock):
+        self.report, self.parameters, self.length = report, parameters, length
+        self.graphs, self.stock = graphs, stock
 
     def at(self, length):
         """The joint graph at a length, a multiple of the number of ranks."""
-        first = self.capture.joint
-        return _engine.at_length(first, self.length, self._doubled, 2 * self.length, length)
+        first, second = (times * self.length for times in self.TIMES)
+        return _engine.at_length(self.graphs[0], first, self.graphs[1], second, length)
 
 
-def capture_lengths(model, inputs, ranks, *, stock=False):
+def capture_lengths(model, inputs, ranks, *, seq_dims=None, stock=False):
     """The program as `capture` gives it with its joint graph, but for all lengths: captured once
     with its length as a symbol, and traced with its backward at two. Without Inductor's passes over
     joint graphs, which take a fifth of the time and hardly change what is kept.
 
-    Raises Unsupported as `capture`, and where the program has no length that can change.
+    Sizes of the inputs that are equal change together. Raises Unsupported as `capture`, and where
+    the program has no length that can change.
     """
 
     def finish(gm, example_inputs, plan_of):
-        plan = _plan_any_length(gm, plan_of)
-        sizes = plan.divisible
-        program = Capture(plan.report, _parameters(gm))
+        _merge_equal_sizes(gm)
+        plan = plan_of(ranks)
+        # Which sizes are lengths shows where two ranks at least share them.
+        sizes = plan.divisible if ranks > 1 else plan_of(2).divisible
+        if not sizes:
+            raise Unsupported(
+                "the program fixes the length of its sequence, or has none: nothing is known of"
+                " other lengths"
+            )
+        report, parameters = plan.report, _parameters(gm)
         plan.write(0, _GROUP)
-        return gm, example_inputs, sizes, program
+        return gm, example_inputs, sizes, report, parameters
 
-    gm, example_inputs, sizes, program = _run(model, _any_size(*bind(inputs)), ranks, finish)
+    call = _any_size(*bind(inputs))
+    gm, example_inputs, sizes, report, parameters = _run(model, call, ranks, seq_dims, finish)
     tokens = {symbol for size in sizes for symbol in size.node.expr.free_symbols}
+    graphs, kept = [], None
     with _no_collections():
-        once, twice = (_fake_inputs(gm, example_inputs, tokens, times) for times in (1, 2))
-        first, kept = _joint_graph(gm, once, stock=stock, passes=False)
-        doubled, _ = _joint_graph(gm, twice, passes=False)
-    program = dataclasses.replace(program, joint=first, stock=kept)
-    return Lengths(program, max(_value(size, (), 1) for size in sizes), doubled)
+        for times in Lengths.TIMES:
+            fakes = _fake_inputs(gm, example_inputs, tokens, times)
+            wanted = stock and not graphs
+            graph, nodes = _joint_graph(gm, fakes, stock=wanted, passes=False)
+            graphs.append(graph)
+            kept = nodes if wanted else kept
+    length = max(_value(size, (), 1) for size in sizes)
+    return Lengths(report, parameters, length, graphs, kept)
 
 
-def _plan_any_length(gm, plan_of):
-    """The plan in which as many sizes of the inputs may change as possible, among them a length of
-    the sequence. Changing batches, for one, can be merged with it in ways that no plan can cut.
+def _merge_equal_sizes(gm):
+    """Takes sizes of inputs that are equal in this call for one size, as torch does by itself for
+    sizes that were seen to change.
     """
-    symbols, refusal = list(fx.input_sizes(gm)[0]), None
-    for count in range(len(symbols)):
-        for fixed in itertools.combinations(symbols, count):
-            try:
-                plan = plan_of(fixed)
-            except Unsupported as error:
-                refusal = refusal or error
-            else:
-                if plan.divisible:
-                    return plan
-    raise refusal or Unsupported(
-        "the program fixes the length of its sequence, or has none: nothing is known of other"
-        " lengths"
-    )
+    hints, sizes = fx.input_sizes(gm)
+    first = {}
+    for symbol, size in sizes.items():
+        bool(first.setdefault(hints[symbol], size) == size)
 
 
 def _any_size(args, kwargs):
@@ -188,9 +201,9 @@ def _value(size, tokens, times):
     return int(expression.xreplace(values))
 
 
-def _run(model, call, ranks, finish):
-    """What `finish(gm, example_inputs, plan_of)` makes of a captured program; `plan_of(fixed)` is
-    the plan for the ranks, with symbols for numbers (see fx.read).
+def _run(model, call, ranks, seq_dims, finish):
+    """What `finish(gm, example_inputs, plan_of)` makes of a captured program; `plan_of(ranks)` is
+    its plan.
     """
     if not isinstance(ranks, int) or ranks < 1:
         raise AutoSPError(f"sp is the number of ranks, a positive integer, not {ranks!r}")
@@ -198,13 +211,13 @@ def _run(model, call, ranks, finish):
     if not callable(model):
         raise AutoSPError(f"what is captured is a module or a function, not {type(model).__name__}")
     function, names = traceable(model)
-    options = Settings().plan_options()
+    options = Settings(seq_dims=seq_dims).plan_options()
 
     def backend(gm, example_inputs):
         _refuse_broken_graph(gm)
 
-        def plan_of(fixed=()):
-            return fx.read(gm, names, fixed).plan(ranks, **options)
+        def plan_of(ranks):
+            return fx.read(gm, names).plan(ranks, **options)
 
         raise _Ended(finish(gm, example_inputs, plan_of))
 
@@ -269,9 +282,12 @@ def _inductor_passes(gm):
     """What Inductor does to a joint graph ahead of splitting it, without its measurements."""
     from torch._inductor import config
     from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+    from torch._inductor.virtualized import V
 
     if config.use_joint_graph_passes:
-        with config.patch(shape_padding=False):
+        values = [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
+        mode = torch._guards.detect_fake_mode(values)
+        with config.patch(shape_padding=False), V.set_fake_mode(mode):
             joint_graph_passes(gm)
 
 

@@ -9,7 +9,8 @@ class Explanation:
 
     `exchanges`, `replicated`, `outputs` and `operators` are lists of rows, `ranks` the number of
     ranks, `local_length` the length of a rank's part of the sequence; `memory` is a Memory, None
-    where it was not asked for.
+    where it was not asked for. In a group of one, of a program that can't be cut into parts, there
+    is only the memory.
     """
 
     def __init__(self, report, memory):
@@ -19,12 +20,22 @@ class Explanation:
         return getattr(self._report, name)
 
     def __str__(self):
-        return f"{self._report}\n{self.memory}" if self.memory else str(self._report)
+        return "\n".join(str(part) for part in (self._report, self.memory) if part is not None)
 
     __repr__ = __str__
 
 
-def explain(model, inputs, sp=4, *, checkpointing=None, offload="off", device=None, sharded=True):
+def explain(
+    model,
+    inputs,
+    sp=4,
+    *,
+    checkpointing=None,
+    offload="off",
+    device=None,
+    sharded=True,
+    seq_dims=None,
+):
     """Prints and returns what `autosp.compile` would do with a model or function on `sp` ranks,
     called with `inputs` (a dict: keyword arguments, a tuple or list: positional ones, or the one
     tensor): every exchange with its bytes, every gathered or replicated value above a size, every
@@ -45,15 +56,18 @@ def explain(model, inputs, sp=4, *, checkpointing=None, offload="off", device=No
             "cpu"), or what `autosp.calibrate()` returned. Default: "h100".
         sharded: True, parameters, gradients and the states of Adam are cut over the ranks, as FSDP
             and ZeRO-3 do; False, every rank holds all of them.
+        seq_dims: as `autosp.compile` takes it.
 
     Returns an Explanation. Raises Unsupported as the compiled model would, for options that don't
     exist, and where the memory is asked for and there is no backward.
     """
     if checkpointing is None and device is None:
-        explanation = Explanation(capture(model, inputs, sp).report, None)
+        explanation = Explanation(capture(model, inputs, sp, seq_dims=seq_dims).report, None)
     else:
         planner = Planner(checkpointing or "auto", offload, device or "h100", sp)
-        program = capture(model, inputs, sp, joint=True, stock=planner.policy == "off")
+        program = capture(
+            model, inputs, sp, seq_dims=seq_dims, joint=True, stock=planner.policy == "off"
+        )
         state = State.of(program.parameters, program.joint, sp, sharded)
         budget = planner.device.memory_bytes - state.total
         plan = planner.plan(program.joint, budget, program.stock)

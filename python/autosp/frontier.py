@@ -115,7 +115,17 @@ _BLUE, _RED, _GREY, _INK = "#2563a8", "#c0392b", "#555555", "#222222"
 _COLORS = {"stock": "#e08214"}
 
 
-def frontier(model, inputs, sp=4, device="h100", *, offload="off", memory_bytes=None, path=None):
+def frontier(
+    model,
+    inputs,
+    sp=4,
+    device="h100",
+    *,
+    offload="off",
+    memory_bytes=None,
+    seq_dims=None,
+    path=None,
+):
     """Prints and returns the trade between memory and time of a training step of a model or
     function on one of `sp` ranks, called with `inputs` (a dict: keyword arguments, a tuple or list:
     positional ones, or the one tensor): what can be kept for the backward, and what it costs to run
@@ -132,6 +142,7 @@ def frontier(model, inputs, sp=4, device="h100", *, offload="off", memory_bytes=
             "all", every plan has all there that can be.
         memory_bytes: a budget for a rank's activations; the fastest plan within it is the chosen
             point.
+        seq_dims: as `autosp.compile` takes it.
         path: of a picture to draw, PNG or SVG by its suffix (see `Frontier.plot`).
 
     Raises Unsupported as the compiled model would, for an unknown device, for a budget below the
@@ -139,7 +150,7 @@ def frontier(model, inputs, sp=4, device="h100", *, offload="off", memory_bytes=
     needed and missing.
     """
     known = Planner("auto", offload, device, sp).device
-    program = capture(model, inputs, sp, joint=True, stock=True)
+    program = capture(model, inputs, sp, seq_dims=seq_dims, joint=True, stock=True)
     graph, where = program.joint, {"device": known.text, "ranks": sp}
     named = {"stock": _point("stock", graph.simulate(program.stock, **where))}
     for policy in _POLICIES:
@@ -149,7 +160,8 @@ def frontier(model, inputs, sp=4, device="h100", *, offload="off", memory_bytes=
     if memory_bytes is not None:
         plan = graph.plan("memory", memory_bytes=int(memory_bytes), offload=offload, **where)
         chosen = _point(f"within {bytes_text(memory_bytes)}", plan)
-    found = Frontier(sp, known.name, program.report.local_length, points, named, chosen)
+    length = program.report.local_length if program.report else 0
+    found = Frontier(sp, known.name, length, points, named, chosen)
     print(found)
     if path is not None:
         found.plot(path)

@@ -4,7 +4,6 @@ is the engine's.
 All that depends on the version of torch is in this file and in `backend.py`.
 """
 
-import contextvars
 import functools
 import operator
 import os
@@ -16,8 +15,6 @@ from . import _engine
 PACKAGES = [
     os.path.dirname(file) + os.sep for file in (torch.__file__, __file__)
 ]  # their frames are not the model's; AutoSP itself is the last
-
-_fixed = contextvars.ContextVar("symbols that `read` takes for numbers", default=())
 
 
 def target_name(target) -> str:
@@ -73,11 +70,11 @@ def size_facts(size: torch.SymInt):
     """The text of a size after everything that is known about its symbols, and each symbol's hint
     (None: it depends on data).
     """
-    expression, hints = size.node.expr, size.node.shape_env.backed_var_to_val
-    symbols = getattr(expression, "free_symbols", ())
-    fixed = {s: hints[s] for s in symbols if str(s) in _fixed.get()}
-    return str(expression.xreplace(fixed) if fixed else expression), {
-        str(s): None if hints.get(s) is None else int(hints[s]) for s in symbols if s not in fixed
+    node = size.node
+    hints = node.shape_env.backed_var_to_val
+    symbols = getattr(node.expr, "free_symbols", ())
+    return str(node.expr), {
+        str(s): None if hints.get(s) is None else int(hints[s]) for s in symbols
     }
 
 
@@ -138,12 +135,8 @@ def input_facts(node: torch.fx.Node):
     )
 
 
-def read(gm: torch.fx.GraphModule, parameters=(), fixed=()):
+def read(gm: torch.fx.GraphModule, parameters=()):
     """The engine's view of a graph that Dynamo captured; `parameters` are the names behind a
-    frame's *args, `fixed` the symbols that stand for what they are in this call alone.
+    frame's *args.
     """
-    token = _fixed.set(fixed)
-    try:
-        return _engine.read(gm, PACKAGES, list(parameters))
-    finally:
-        _fixed.reset(token)
+    return _engine.read(gm, PACKAGES, list(parameters))

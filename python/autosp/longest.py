@@ -37,15 +37,17 @@ def longest(
     checkpointing="auto",
     offload="off",
     sharded=True,
+    seq_dims=None,
 ):
     """Prints and returns the longest sequence of a model or function that `sp` ranks can train on
     together, called with inputs like `inputs` (a dict: keyword arguments, a tuple or list:
     positional ones, or the one tensor), within a thousandth of its length.
 
     What the length of the sequence is, the program says: the axes that the ranks cut. All of them
-    grow in proportion, and everything else stays as it is in `inputs`. The program is captured once
-    with a length that can be any, traced with its backward at the inputs' length and at twice that,
-    and its memory at other lengths is computed from those two: choose inputs of a usual length.
+    grow in proportion, with them sizes of inputs that are equal to them, and everything else stays
+    as it is in `inputs`. The program is captured once
+    with a length that can be any, traced with its backward at two, and its memory at others is
+    computed from those.
     Nothing runs: it works without a process group, and on fake tensors
     (`torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)`), which fit on any machine.
 
@@ -61,6 +63,7 @@ def longest(
         sharded: True, parameters, gradients and the states of Adam (16 bytes for each parameter of
             16 or 32 bits) are cut over the ranks, as FSDP and ZeRO-3 do, and the largest segment's
             weights and gradients are whole besides; False, every rank holds all of them.
+        seq_dims: as `autosp.compile` takes it.
 
     Raises Unsupported as the compiled model would; for a program without a backward or with a fixed
     length; and where not even one token a rank fits, with what takes the memory.
@@ -72,20 +75,19 @@ def longest(
             f"nothing says how much memory a rank has: device {planner.device.name!r} does not;"
             " memory_bytes is a number of bytes"
         )
-    program = capture_lengths(model, inputs, sp, stock=planner.policy == "off")
-    parameters, stock = program.capture.parameters, program.capture.stock
+    program = capture_lengths(model, inputs, sp, seq_dims=seq_dims, stock=planner.policy == "off")
 
     def state(graph):
-        return State.of(parameters, graph, sp, sharded)
+        return State.of(program.parameters, graph, sp, sharded)
 
     def needed(length):
         graph = program.at(length)
-        return state(graph).total + planner.least(graph, stock).peak_bytes
+        return state(graph).total + planner.least(graph, program.stock).peak_bytes
 
     tokens = _largest(needed, memory_bytes, start=program.length, step=sp)
     graph = program.at(tokens)
     held = state(graph)
-    plan = planner.plan(graph, memory_bytes - held.total, stock)
+    plan = planner.plan(graph, memory_bytes - held.total, program.stock)
     found = Longest(tokens, sp, memory_bytes, Memory(planner, held, plan))
     print(found)
     return found

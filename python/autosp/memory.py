@@ -35,6 +35,7 @@ class State:
     @classmethod
     def of(cls, parameters, graph, ranks, sharded):
         """The state of a rank with a captured program's parameters and joint graph."""
+        sharded = sharded and ranks > 1
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         share = ranks if sharded else 1
         return cls(

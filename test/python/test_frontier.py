@@ -85,9 +85,32 @@ def test_refusals(options, pattern):
         autosp.frontier(Model(), inputs(), **{"sp": RANKS} | options)
 
 
+def test_programs_without_attention():
+    mlp = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.GELU(), torch.nn.Linear(64, 8))
+    inputs, options = {"x": torch.randn(2, 64, 8)}, {"sp": RANKS, "seq_dims": {"x": 1}}
+    found = autosp.frontier(lambda x: mlp(x).sum(), inputs, **options)
+    assert found.local_length == 64 // RANKS
+    torch._dynamo.reset()
+    assert autosp.explain(lambda x: mlp(x).sum(), inputs, **options).local_length == 64 // RANKS
+    torch._dynamo.reset()
+    found = autosp.longest(lambda x: mlp(x).sum(), inputs, memory_bytes=10**6, **options)
+    assert found.tokens > 64
+
+
 def test_no_backward_no_frontier():
     with torch.no_grad(), pytest.raises(autosp.Unsupported, match="no backward"):
         autosp.frontier(Model(), inputs(), sp=RANKS)
+
+
+def test_one_rank_runs_what_cannot_be_cut():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    found = autosp.frontier(lambda x: model(x).cumsum(0).sum(), torch.randn(64, 8), sp=1)
+    assert found.local_length == 0
+    assert found.named["stock"].kept_bytes > 0
+    explained = autosp.explain(
+        lambda x: model(x).cumsum(0).sum(), torch.randn(64, 8), 1, device="cpu"
+    )
+    assert str(explained) == str(explained.memory)
 
 
 # ---- How long a sequence fits ----
@@ -105,22 +128,26 @@ def test_a_graph_at_another_length_is_the_graph_captured_there():
             assert (a.kept_bytes, a.peak_bytes) == (b.kept_bytes, b.peak_bytes)
 
 
-@pytest.mark.parametrize("checkpointing", ["auto", "sac", "off"])
-def test_longest(checkpointing):
+@pytest.mark.parametrize("checkpointing, ranks", [("auto", 2), ("sac", 4), ("off", 4), ("full", 1)])
+def test_longest(checkpointing, ranks):
     budget = 10**7
-    options = {"sp": RANKS, "checkpointing": checkpointing}
+    options = {"sp": ranks, "checkpointing": checkpointing}
     found = autosp.longest(Model(), inputs(64), memory_bytes=budget, **options)
-    assert found.tokens % RANKS == 0
+    assert found.tokens % ranks == 0
     assert found.memory.total_bytes <= budget
     assert f"{found.tokens:,} tokens" in str(found)
     torch._dynamo.reset()
-    longer = (found.tokens * 1002 // 1000 // RANKS + 1) * RANKS
+    longer = (found.tokens * 1002 // 1000 // ranks + 1) * ranks
     state = autosp.explain(Model(), inputs(longer), **options, device="h100").memory
     if checkpointing != "auto":
         assert state.total_bytes > budget
 
 
 def test_longest_refusals():
+    model = Model()
+    with pytest.raises(autosp.Unsupported, match="fixes the length"):
+        autosp.longest(lambda ids: model(*2 * [ids.reshape(2, 64)]), tokens(64), sp=4)
+    torch._dynamo.reset()
     with pytest.raises(autosp.Unsupported, match="not even 4 tokens fit"):
         autosp.longest(Model(), inputs(64), sp=4, memory_bytes=1000)
     with pytest.raises(autosp.Unsupported, match="no-such"):
