@@ -31,7 +31,7 @@ def explain(
     sp=4,
     *,
     checkpointing=None,
-    offload="off",
+    offload="auto",
     device=None,
     sharded=True,
     seq_dims=None,

@@ -100,7 +100,12 @@ class Frontier:
         if self.chosen is not None:
             axes.plot(*at(self.chosen), "*", color=_RED, markersize=14)
             axes.annotate(
-                self.chosen.name, at(self.chosen), (8, -14), textcoords="offset points", color=_RED
+                self.chosen.name,
+                at(self.chosen),
+                (0, -34),
+                textcoords="offset points",
+                color=_RED,
+                ha="center",
             )
         axes.set_xlabel("predicted peak of activations on one rank (GiB)")
         axes.set_ylabel(f"estimated step on {self.device} (ms)")

@@ -35,7 +35,7 @@ def longest(
     device="h100",
     *,
     checkpointing="auto",
-    offload="off",
+    offload="auto",
     sharded=True,
     seq_dims=None,
 ):

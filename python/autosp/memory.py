@@ -72,15 +72,11 @@ class Planner:
     """
 
     def __init__(self, option, offload, device, ranks):
-        choice = checkpointing.choose(option, "inductor", device)
-        self.policy, self._budget, self._overhead = (
-            choice.policy,
-            choice.memory_bytes,
-            choice.overhead,
-        )
+        choice = checkpointing.choose(option, "inductor", device, offload)
+        self.policy, self.offload = choice.policy, choice.offload
+        self._budget, self._overhead = choice.memory_bytes, choice.overhead
         self.device = _engine.find_device(choice.device)
         self._fixed = {"device": choice.device, "ranks": ranks}
-        self._offload = offload
 
     @property
     def has_budget(self):
@@ -106,7 +102,7 @@ class Planner:
             policy if self.has_budget else self.policy,
             memory_bytes=memory_bytes,
             overhead=self._overhead,
-            offload=self._offload,
+            offload=self.offload,
             **self._fixed,
         )
 
@@ -152,6 +148,8 @@ class Memory:
             if nbytes:
                 rows.append(("", f"  {what}", bytes_text(nbytes)))
         rows.append((bytes_text(self.total_bytes), "in all", ""))
+        if self.offloaded_bytes:
+            rows.append((bytes_text(self.offloaded_bytes), "host memory", "for the backward"))
         return "\n".join(
             [
                 f"Memory of one rank in a training step, checkpointing {self.policy!r}",
