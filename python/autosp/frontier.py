@@ -3,10 +3,10 @@
 import dataclasses
 from dataclasses import dataclass
 
+from ._engine import bytes_text, table, time_text
 from .capture import capture
 from .errors import AutoSPError
 from .memory import Planner
-from .text import bytes_text, table, time_text
 
 _POLICIES = ("full", "sac", "sac+exchanges")
 
@@ -58,14 +58,12 @@ class Frontier:
                 )
             )
         length = f", {self.local_length:,} positions on each" if self.local_length else ""
-        return "\n".join(
-            [
-                f"Memory and time of a training step on one of {self.ranks} ranks"
-                f" ({self.device}{length})",
-                *table(rows, "l" + 6 * "r"),
-                "Without parameters, their gradients and inputs, for the whole batch; times are the"
-                " cost model's.",
-            ]
+        return (
+            f"Memory and time of a training step on one of {self.ranks} ranks"
+            f" ({self.device}{length})\n"
+            + table(rows, "lrrrrrr")
+            + "Without parameters, their gradients and inputs, for the whole batch; times are the"
+            " cost model's.\n"
         )
 
     __repr__ = __str__

@@ -1,9 +1,9 @@
 """`autosp.longest`: how long a sequence fits."""
 
+from ._engine import bytes_text
 from .capture import capture_lengths
 from .errors import Unsupported
 from .memory import Memory, Planner, State
-from .text import bytes_text
 
 
 class Longest:

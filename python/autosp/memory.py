@@ -1,10 +1,9 @@
 """A rank's memory in a training step: what it holds all the time, and the plan for the rest."""
 
-import itertools
 from dataclasses import dataclass
 
 from . import _engine, checkpointing
-from .text import bytes_text, shortened, table, time_text
+from ._engine import bytes_text, shortened, table, time_text
 
 _MASTER_BYTES = 4  # Adam's states are in float32 at least
 
@@ -129,7 +128,8 @@ class Memory:
         self.in_backward, self.peak_source = plan.peak.in_backward, plan.peak.peak_source
         self.kept_bytes, self.offloaded_bytes = plan.kept_bytes, plan.offloaded_bytes
         self.step_ns, self.recompute_ns = plan.step_ns, plan.recompute_ns
-        self.operators, self.segments = plan.merged_rows, _segments(plan.rows)
+        self.operators, self.segments = plan.merged_rows, plan.segment_rows
+        self._tables = str(plan)
 
     @property
     def total_bytes(self):
@@ -150,71 +150,14 @@ class Memory:
         rows.append((bytes_text(self.total_bytes), "in all", ""))
         if self.offloaded_bytes:
             rows.append((bytes_text(self.offloaded_bytes), "host memory", "for the backward"))
-        return "\n".join(
-            [
-                f"Memory of one rank in a training step, checkpointing {self.policy!r}",
-                *table(rows, "rll"),
-                f"A step takes {time_text(self.step_ns)} on {self.device} by the cost model,"
-                f" {time_text(self.recompute_ns)} of it for what runs a second time.",
-            ]
+        return (
+            f"Memory of one rank in a training step, checkpointing {self.policy!r}\n"
+            + table(rows, "rll")
+            + f"A step takes {time_text(self.step_ns)} on {self.device} by the cost model,"
+            f" {time_text(self.recompute_ns)} of it for what runs a second time.\n"
         )
 
     def __str__(self):
-        columns = ("kept", "offloaded", "recomputed", "again in")
-        segments = [("", *columns, "")]
-        for first, last, row in _runs(self.segments):
-            count = f"{last - first + 1} x" if last > first else ""
-            name = f"segments {first} to {last}" if last > first else f"segment {first}"
-            segments.append((count, *_figures(row), name if first >= 0 else "the backward"))
-        operators = [("", *columns, "", "")]
-        for row in self.operators:
-            figures = _figures(row)
-            operators.append((f"{row.count} x", *figures, row.what, shortened(row.source)))
-        return "\n".join(
-            [
-                self.total_text(),
-                "",
-                "Kept for the backward and made again, by segment",
-                *table(segments, "rrrrrl"),
-                "",
-                "And by operator, of all segments",
-                *table(operators, "rrrrrll"),
-            ]
-        )
+        return f"{self.total_text()}\n{self._tables}"
 
     __repr__ = __str__
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The sums of a segment's operators; number -1 is what the backward alone runs."""
-
-    number: int
-    kept_bytes: int
-    offloaded_bytes: int
-    recomputed_bytes: int
-    recompute_ns: int
-
-
-def _segments(rows):
-    names = ("kept_bytes", "offloaded_bytes", "recomputed_bytes", "recompute_ns")
-    return [
-        Segment(number, *(sum(getattr(r, n) for r in rows if r.segment == number) for n in names))
-        for number in sorted({row.segment for row in rows})
-    ]
-
-
-def _runs(segments):
-    """(first, last, segment) of each run of equal ones."""
-    for _, run in itertools.groupby(segments, key=_figures):
-        members = list(run)
-        yield members[0].number, members[-1].number, members[0]
-
-
-def _figures(row):
-    return (
-        bytes_text(row.kept_bytes),
-        bytes_text(row.offloaded_bytes),
-        bytes_text(row.recomputed_bytes),
-        time_text(row.recompute_ns),
-    )

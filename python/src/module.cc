@@ -6,6 +6,7 @@
 #include "program.h"
 #include "remat.h"
 #include "support/error.h"
+#include "text.h"
 
 namespace autosp::python {
 
@@ -41,4 +42,5 @@ NB_MODULE(_engine, module) {
   autosp::python::bind_cost(module);
   autosp::python::bind_remat(module);
   autosp::python::bind_held(module);
+  autosp::python::bind_text(module);
 }

@@ -44,6 +44,7 @@
 //   plan.rows -> list of rows: what, source, segment (the last of a transformer is the tail; -1:
 //       the backward's own), kept_bytes, offloaded_bytes, recomputed_bytes, recompute_ns, count
 //   plan.merged_rows -> the same, an operator of all segments in one row
+//   plan.segment_rows -> the same, all operators of a segment in one row without a name
 //   graph.simulate(saved: list[int], *, offloaded=[], device="h100", ranks=1) -> the plan that
 //       keeps these nodes, as the stock partitioner's, and makes all else again (its step_ns
 //       without copies). Views that stand behind the forward count as what they are views of
@@ -232,6 +233,9 @@ void bind_results(nb::module_& module) {
       .def_prop_ro(
           "merged_rows",
           [](const GraphPlan& self) { return merge_segments(describe(*self.graph, self.plan)); })
+      .def_prop_ro(
+          "segment_rows",
+          [](const GraphPlan& self) { return merge_operators(describe(*self.graph, self.plan)); })
       .def("__str__", [](const GraphPlan& self) { return summary(*self.graph, self.plan); });
 }
 

@@ -1,18 +1,16 @@
 #include "passes/report.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <string_view>
 
 #include "ops/op.h"
+#include "support/text_table.h"
 
 namespace autosp {
 namespace {
 
 constexpr int64_t kListedBytes = int64_t{1} << 20;
-constexpr size_t kSourceWidth = 80;
 
 enum class Traffic : uint8_t { kNone, kGather, kScatter, kReduce, kExchange };
 
@@ -327,51 +325,11 @@ class Describer {
   ReportRow parameters_{"parameters", "", 0, 0, 0, ""};
 };
 
-std::string bytes_text(int64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto amount = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (amount >= 1024 && unit + 1 < kUnits.size()) {
-    amount /= 1024;
-    ++unit;
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", amount, kUnits[unit]);
-  return text;
-}
-
-using Cells = std::vector<std::string>;
-
-// Columns as wide as their widest cell; those of figures are aligned on the right.
-std::string table(const std::string& title, const std::vector<Cells>& rows, const Cells& columns,
-                  size_t figures) {
-  std::string out = title + '\n';
-  if (rows.empty()) return out + "  none\n";
-  std::vector<size_t> width;
-  for (size_t i = 0; i < columns.size(); ++i) {
-    width.push_back(columns[i].size());
-    for (const Cells& row : rows) width[i] = std::max(width[i], row[i].size());
-  }
-  const auto line = [&](const Cells& row) {
-    std::string text;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(width[i] - row[i].size(), ' ');
-      text += "  " + (i < figures ? padding + row[i] : row[i] + padding);
-    }
-    return text.substr(0, text.find_last_not_of(' ') + 1) + '\n';
-  };
-  const bool headed = std::any_of(columns.begin(), columns.end(),
-                                  [](const std::string& column) { return !column.empty(); });
-  if (headed) out += line(columns);
-  for (const Cells& row : rows) out += line(row);
-  return out;
-}
-
-std::string shortened(const std::string& source) {
-  if (source.size() <= kSourceWidth) return source;
-  size_t end = kSourceWidth;
-  while (end > 0 && (static_cast<unsigned char>(source[end]) & 0xC0U) == 0x80U) --end;
-  return source.substr(0, end) + " ...";
+std::string section(const std::string& title, std::vector<Cells> rows, const Cells& header,
+                    std::string_view sides) {
+  if (rows.empty()) return title + "\n  none\n";
+  if (!header.empty()) rows.insert(rows.begin(), header);
+  return title + '\n' + table(rows, sides);
 }
 
 }  // namespace
@@ -394,8 +352,8 @@ std::string Report::text() const {
   }
   if (!cells.empty())
     cells.push_back({"total", bytes_text(forward), bytes_text(backward), "", "", ""});
-  out += table("Exchanges: bytes that one rank sends in a step", cells,
-               {"", "forward", "backward", "", "", ""}, 3);
+  out += section("Exchanges: bytes that one rank sends in a step", cells,
+                 {"", "forward", "backward", "", "", ""}, "rrrlll");
 
   cells.clear();
   int64_t held = 0;
@@ -405,13 +363,13 @@ std::string Report::text() const {
                      shortened(row.source)});
   }
   if (!cells.empty()) cells.push_back({"total", bytes_text(held), "", "", ""});
-  out += '\n' + table("Held whole on every rank, from 1 MiB on", cells, {"", "", "", "", ""}, 2);
+  out += '\n' + section("Held whole on every rank, from 1 MiB on", cells, {}, "rrlll");
 
   cells.clear();
   for (const ReportRow& row : outputs) {
     cells.push_back({bytes_text(row.bytes), row.what, row.value, shortened(row.source)});
   }
-  return out + '\n' + table("Outputs: bytes that one rank holds", cells, {"", "", "", ""}, 1);
+  return out + '\n' + section("Outputs: bytes that one rank holds", cells, {}, "rlll");
 }
 
 }  // namespace autosp

@@ -1,29 +1,60 @@
 #include "remat/report.h"
 
-#include <cstdio>
 #include <map>
 #include <tuple>
 #include <utility>
+
+#include "support/text_table.h"
 
 namespace autosp {
 
 namespace {
 
-std::string format(const char* pattern, double value) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, pattern, value);
-  return buffer;
+void add(RematRow& sum, const RematRow& row) {
+  sum.kept_bytes += row.kept_bytes;
+  sum.recomputed_bytes += row.recomputed_bytes;
+  sum.offloaded_bytes += row.offloaded_bytes;
+  sum.recompute_ns += row.recompute_ns;
+  sum.count += row.count;
 }
 
-std::string mib(int64_t bytes) {
-  return format("%.1f MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+Cells figures(const std::string& count, const RematRow& row) {
+  return {count, bytes_text(row.kept_bytes), bytes_text(row.offloaded_bytes),
+          bytes_text(row.recomputed_bytes), time_text(row.recompute_ns)};
 }
 
-std::string ms(int64_t ns) { return format("%.3f ms", static_cast<double>(ns) / 1e6); }
+const Cells kColumns = {"", "kept", "offloaded", "recomputed", "again in"};
 
-std::string padded(std::string text, size_t width) {
-  if (text.size() < width) text.resize(width, ' ');
-  return text;
+std::string segment_table(const std::vector<RematRow>& segments) {
+  std::vector<Cells> cells = {kColumns};
+  cells.back().emplace_back();
+  for (size_t first = 0; first < segments.size();) {
+    const Cells row = figures("", segments[first]);
+    size_t last = first;
+    while (last + 1 < segments.size() && figures("", segments[last + 1]) == row) ++last;
+    const size_t count = last - first + 1;
+    const int number = segments[first].segment;
+    std::string name = "the backward";
+    if (number >= 0) name = "segment " + std::to_string(number);
+    if (count > 1) {
+      name = "segments " + std::to_string(number) + " to " + std::to_string(segments[last].segment);
+    }
+    cells.push_back(figures(count > 1 ? std::to_string(count) + " x" : "", segments[first]));
+    cells.back().push_back(std::move(name));
+    first = last + 1;
+  }
+  return table(cells, "rrrrrl");
+}
+
+std::string operator_table(const std::vector<RematRow>& operators) {
+  std::vector<Cells> cells = {kColumns};
+  cells.back().resize(kColumns.size() + 2);
+  for (const RematRow& row : operators) {
+    cells.push_back(figures(std::to_string(row.count) + " x", row));
+    cells.back().push_back(row.what);
+    cells.back().push_back(shortened(row.source));
+  }
+  return table(cells, "rrrrrll");
 }
 
 }  // namespace
@@ -69,44 +100,28 @@ std::vector<RematRow> merge_segments(const std::vector<RematRow>& rows) {
   for (const RematRow& row : rows) {
     const auto [it, is_new] = index.emplace(std::pair(row.what, row.source), merged.size());
     if (is_new) merged.push_back({.what = row.what, .source = row.source, .segment = -1});
-    RematRow& sum = merged[it->second];
-    sum.kept_bytes += row.kept_bytes;
-    sum.recomputed_bytes += row.recomputed_bytes;
-    sum.offloaded_bytes += row.offloaded_bytes;
-    sum.recompute_ns += row.recompute_ns;
-    sum.count += row.count;
+    add(merged[it->second], row);
   }
   return merged;
 }
 
+std::vector<RematRow> merge_operators(const std::vector<RematRow>& rows) {
+  std::map<int, RematRow> segments;
+  for (const RematRow& row : rows) {
+    RematRow& sum = segments[row.segment];
+    sum.segment = row.segment;
+    add(sum, row);
+  }
+  std::vector<RematRow> merged;
+  for (auto& [number, sum] : segments) merged.push_back(std::move(sum));
+  return merged;
+}
+
 std::string summary(const JointGraph& graph, const RematPlan& plan) {
-  std::string text;
-  const bool any_away = plan.peak.offloaded_bytes > 0;
-  for (const RematRow& row : merge_segments(describe(graph, plan))) {
-    text += padded(row.what, 48) + " ×" + padded(std::to_string(row.count), 4) + " kept " +
-            padded(mib(row.kept_bytes), 12);
-    if (any_away) text += " offloaded " + padded(mib(row.offloaded_bytes), 12);
-    text += " recomputed " + padded(mib(row.recomputed_bytes), 13);
-    text += padded(ms(row.recompute_ns), 11) + (row.source.empty() ? "" : "  " + row.source);
-    text += "\n";
-  }
-  text += std::to_string(plan.segments.count()) + " segments, kept " + mib(plan.peak.kept_bytes);
-  if (any_away) text += ", offloaded " + mib(plan.peak.offloaded_bytes);
-  text += ", peak " + mib(plan.peak.peak_bytes);
-  if (plan.peak.at >= 0) {
-    text += " in the " + std::string(plan.peak.in_backward ? "backward" : "forward") + " at " +
-            graph.nodes[plan.peak.at].target + " (";
-    const char* separator = "";
-    for (size_t k = 0; k < kPartNames.size(); ++k) {
-      if (plan.peak.parts[k] == 0) continue;
-      text += separator + std::string(kPartNames[k]) + " " + mib(plan.peak.parts[k]);
-      separator = ", ";
-    }
-    text += ")";
-  }
-  text += ", " + ms(plan.recompute_ns) + " of " + ms(plan.step_ns) + " recomputed";
-  if (any_away) text += ", " + ms(plan.wait_ns) + " waiting for copies";
-  return text + "\n";
+  const std::vector<RematRow> rows = describe(graph, plan);
+  return "Kept for the backward and made again, by segment\n" +
+         segment_table(merge_operators(rows)) + "\nAnd by operator, of all segments\n" +
+         operator_table(merge_segments(rows));
 }
 
 }  // namespace autosp

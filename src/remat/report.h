@@ -27,7 +27,10 @@ std::vector<RematRow> describe(const JointGraph& graph, const RematPlan& plan);
 // The same with every row in segment -1: an operator of all layers is one row.
 std::vector<RematRow> merge_segments(const std::vector<RematRow>& rows);
 
-// A table of the rows of all segments and a line with the totals.
+// The same with all operators of a segment in one row without a name, in the order of segments.
+std::vector<RematRow> merge_operators(const std::vector<RematRow>& rows);
+
+// Tables of the segments and of the operators.
 std::string summary(const JointGraph& graph, const RematPlan& plan);
 
 }  // namespace autosp
