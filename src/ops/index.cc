@@ -5,6 +5,7 @@
 #include "ops/index_rule.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
+#include "ops/write_back.h"
 #include "support/error.h"
 
 namespace autosp {
@@ -344,11 +345,6 @@ LocalResult slice_scatter_local(LocalForm& form) {
   return {form.emit_same(local_type(form))};
 }
 
-std::optional<std::string> refuse_setitem(const Call&) {
-  return "this assignment writes into a part of a tensor, which AutoSP does not turn into a value "
-         "yet. Build the tensor with torch.where, torch.cat or torch.scatter instead.";
-}
-
 OpDef index_op(std::string_view name, std::vector<std::string_view> targets,
                std::string_view signature, std::string_view rule, ApplyFn apply,
                LocalFn localize = nullptr) {
@@ -370,22 +366,44 @@ OpDef written(OpDef op, std::string_view functional) {
   return op;
 }
 
-OpDef viewing(OpDef op) {
+OpDef viewing(OpDef op, SharingFn shares, WriteBackFn write_back) {
   op.aliases = true;
+  op.shares = shares;
+  op.write_back = write_back;
   return op;
 }
 
-// An assignment has no value of its own: functionalization replaces those that write all of a
-// tensor, and the others are refused. It is an effect, so that nothing drops one that is still
-// there.
+Sharing always_shares(const Call&) { return Sharing::kYes; }
+
+// Numbers and slices look at the tensor, tensors and lists copy from it.
+Sharing getitem_shares(const Call& call) {
+  const Arg* index = call.find("index");
+  const Type* operand = call.tensor("self");
+  if (operand == nullptr || index == nullptr) return Sharing::kYes;
+  const std::vector<Arg> entries =
+      index->kind == Arg::Kind::kTuple ? index->items : std::vector<Arg>{*index};
+  Sharing shares = Sharing::kYes;
+  for (const Arg& entry : entries) {
+    if (entry.kind == Arg::Kind::kList) return Sharing::kNo;
+    if (!entry.is_value()) continue;
+    const Type& type = call.graph().node(entry.value).type;
+    if (type.is_tensor() && (!type.shape.empty() || type.dtype == DType::kBool))
+      return Sharing::kNo;
+    shares = Sharing::kMaybe;
+  }
+  return shares;
+}
+
+// An assignment has no value of its own: functionalization replaces it by the tensor's new value.
+// It is an effect, so that nothing drops one that is still there.
 OpDef setitem_op() {
   OpDef op{"setitem",
            {"_operator.setitem"},
            "self, index, value",
            "an assignment; replaced before rules apply",
            opaque};
-  op.refuse = refuse_setitem;
   op.effect = true;
+  op.assigns = true;
   return op;
 }
 
@@ -398,13 +416,16 @@ constexpr std::string_view kAllWhole = "every dimension whole";
 std::vector<OpDef> make_ops() {
   return {
       viewing(index_op("getitem", {"_operator.getitem"}, "self, index", kGetitem, getitem_rule,
-                       getitem_local)),
+                       getitem_local),
+              getitem_shares, index_back),
       setitem_op(),
       viewing(index_op("select", {"torch.select", "Tensor.select"}, "self, dim, index",
-                       "… x … -> … …  whole x", select_rule)),
-      viewing(index_op("narrow", {"torch.narrow", "Tensor.narrow"}, "self, dim, start, length",
-                       "… x … -> … y …  as the slice start:start+length", narrow_rule,
-                       narrow_local)),
+                       "… x … -> … …  whole x", select_rule),
+              always_shares, select_back),
+      viewing(
+          index_op("narrow", {"torch.narrow", "Tensor.narrow"}, "self, dim, start, length",
+                   "… x … -> … y …  as the slice start:start+length", narrow_rule, narrow_local),
+          always_shares, narrow_back),
       index_op("gather", {"torch.gather", "Tensor.gather"},
                "self, dim, index, *, sparse_grad=False, out=None", "… x …, … i … -> … i …  whole x",
                gather_rule),
@@ -457,7 +478,8 @@ std::vector<OpDef> make_ops() {
       written(index_op("index_fill_", {"Tensor.index_fill_"}, "self, dim, index, value", kScatter,
                        scatter_rule),
               "torch.index_fill"),
-      index_op("index_put", {"torch.index_put", "Tensor.index_put"},
+      index_op("index_put",
+               {"torch.index_put", "Tensor.index_put", "torch.ops.aten.index_put.default"},
                "self, indices, values, accumulate=False", "indexed dimensions whole, others pass",
                index_put_rule),
       written(index_op("index_put_", {"torch.index_put_", "Tensor.index_put_"},

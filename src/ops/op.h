@@ -166,6 +166,12 @@ using ApplyFn = Application (*)(const Call&);
 using LocalFn = LocalResult (*)(LocalForm&);
 // A reason to refuse the call whatever its placement, or nullopt.
 using RefuseFn = std::optional<std::string> (*)(const Call&);
+// Whether a result shares its memory with the first operand.
+enum class Sharing : uint8_t { kNo, kMaybe, kYes };
+using SharingFn = Sharing (*)(const Call&);
+// The first operand of a view once the view has a new value (ops/write_back.h).
+struct WriteBack;
+using WriteBackFn = NodeId (*)(const Call&, const WriteBack&);
 
 struct OpDef {
   std::string_view name;                       // canonical: "linear"
@@ -182,7 +188,10 @@ struct OpDef {
   // For operators that write their first operand in place: the out-of-place target that gives the
   // new value.
   std::string_view functional = {};
-  bool aliases = false;  // the result may share memory with the first operand (views)
+  bool aliases = false;              // the result may share memory with the first operand (views)
+  SharingFn shares = nullptr;        // says more of one call that `aliases`; null: it may
+  WriteBackFn write_back = nullptr;  // null: writes through it can't be followed
+  bool assigns = false;  // writes a value it is given into its first operand (copy_, setitem)
   bool effect = false;   // acts by being called: never removed, never moved
   bool creates = false;  // makes a value from sizes alone (its result is the same on every rank)
   bool differentiable = true;  // false: no gradient flows (comparisons, argmax, …)

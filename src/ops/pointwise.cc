@@ -4,6 +4,7 @@
 
 #include "ops/op.h"
 #include "ops/rule_line.h"
+#include "ops/write_back.h"
 
 namespace autosp {
 namespace {
@@ -33,9 +34,22 @@ std::optional<std::string> refuse_search(const Call& call) {
          "depend on values are not supported: give both branches";
 }
 
-std::optional<std::string> refuse_copy(const Call&) {
-  return "copying into a tensor is not supported yet: use the copied values in its place, or "
-         "torch.where";
+// A cast to the dtype that a tensor has gives the tensor itself, unless it is told to copy or the
+// device may be another.
+Sharing cast_shares(const Call& call) {
+  const Type* operand = call.tensor("self");
+  if (operand == nullptr || operand->dtype != call.result().dtype) return Sharing::kNo;
+  if (operand->dtype == DType::kOther) return Sharing::kMaybe;
+  for (const auto& [parameter, arg] : call.bound()) {
+    if (parameter == "self" || parameter == "non_blocking" || arg.is_none()) continue;
+    const bool is_dtype =
+        parameter == "dtype" || (parameter == "args" && arg.items.size() == 1 &&
+                                 parse_dtype(arg.items[0].text) == call.result().dtype);
+    const bool is_default = (parameter == "args" && arg.items.empty()) ||
+                            (parameter == "copy" && arg == Arg::bool_of(false));
+    if (!is_dtype && !is_default) return Sharing::kMaybe;
+  }
+  return Sharing::kYes;
 }
 
 // One slope per channel, dimension 1, or one for all.
@@ -308,7 +322,9 @@ void add_copies(std::vector<OpDef>& ops) {
                               "non_blocking=False, memory_format=None, other=None",
                  .rule = "… -> …",
                  .apply = cast,
-                 .aliases = true});
+                 .aliases = true,
+                 .shares = cast_shares,
+                 .write_back = same_back});
   ops.push_back({.name = "cast",
                  .targets = {"Tensor.float", "Tensor.double", "Tensor.half", "Tensor.bfloat16",
                              "Tensor.int", "Tensor.long", "Tensor.short", "Tensor.char",
@@ -316,19 +332,25 @@ void add_copies(std::vector<OpDef>& ops) {
                  .signature = "self, memory_format=None",
                  .rule = "… -> …",
                  .apply = cast,
-                 .aliases = true});
+                 .aliases = true,
+                 .shares = cast_shares,
+                 .write_back = same_back});
   ops.push_back({.name = "type",
                  .targets = {"Tensor.type"},
                  .signature = "self, dtype=None, non_blocking=False",
                  .rule = "… -> …",
                  .apply = cast,
-                 .aliases = true});
+                 .aliases = true,
+                 .shares = cast_shares,
+                 .write_back = same_back});
   ops.push_back({.name = "type_as",
                  .targets = {"Tensor.type_as"},
                  .signature = "self, other",
                  .rule = "… -> …",
                  .apply = cast,
-                 .aliases = true});
+                 .aliases = true,
+                 .shares = cast_shares,
+                 .write_back = same_back});
   ops.push_back({.name = "device",
                  .targets = {"Tensor.cpu", "Tensor.cuda"},
                  .signature = "self, device=None, non_blocking=False, memory_format=None",
@@ -354,6 +376,7 @@ void add_copies(std::vector<OpDef>& ops) {
                  .rule = "… -> …",
                  .apply = pointwise,
                  .aliases = true,
+                 .shares = [](const Call&) { return Sharing::kYes; },
                  .differentiable = false});
   ops.push_back({.name = "clone",
                  .targets = {"torch.clone", "Tensor.clone"},
@@ -365,7 +388,7 @@ void add_copies(std::vector<OpDef>& ops) {
                  .signature = "input, src, non_blocking=False",
                  .rule = kRule,
                  .apply = pointwise,
-                 .refuse = refuse_copy});
+                 .assigns = true});
   ops.push_back({.name = "zero_",
                  .targets = {"Tensor.zero_", "torch.zero_"},
                  .signature = "input",

@@ -5,6 +5,7 @@
 #include "ops/op.h"
 #include "ops/refine.h"
 #include "ops/rule_line.h"
+#include "ops/write_back.h"
 #include "support/error.h"
 
 namespace autosp {
@@ -400,6 +401,19 @@ OpDef view_op(std::string_view name, std::vector<std::string_view> targets,
               LocalFn localize = nullptr) {
   OpDef op{name, std::move(targets), signature, rule, apply, localize};
   op.aliases = true;
+  op.shares = [](const Call&) { return Sharing::kYes; };
+  // A regrouping, an order of dimensions and a part are told by what their rule is.
+  if (apply == reshape_rule || apply == view_rule) op.write_back = reshape_back;
+  if (apply == transpose_rule || apply == swap_last_rule || apply == permute_rule ||
+      apply == movedim_rule || apply == getattr_rule)
+    op.write_back = permute_back;
+  if (apply == split_rule) op.write_back = part_back;
+  return op;
+}
+
+// It looks at the same memory where the order of elements there allows it, else it copies.
+OpDef view_or_copy(OpDef op) {
+  op.shares = nullptr;
   return op;
 }
 
@@ -423,10 +437,10 @@ constexpr std::string_view kCut = "… x … -> … y … (each part)  whole x y
 std::vector<OpDef> make_ops() {
   return {
       view_op("view", {"Tensor.view"}, "self, *size, dtype=None", kRegroup, view_rule, view_local),
-      view_op("reshape", {"torch.reshape", "Tensor.reshape"}, "self, *shape", kRegroup,
-              reshape_rule, reshape_local),
-      view_op("reshape_as", {"Tensor.reshape_as", "Tensor.view_as"}, "self, other", kRegroup,
-              reshape_rule, reshape_local),
+      view_or_copy(view_op("reshape", {"torch.reshape", "Tensor.reshape"}, "self, *shape", kRegroup,
+                           reshape_rule, reshape_local)),
+      view_or_copy(view_op("reshape_as", {"Tensor.reshape_as", "Tensor.view_as"}, "self, other",
+                           kRegroup, reshape_rule, reshape_local)),
       view_op("unsqueeze", {"torch.unsqueeze", "Tensor.unsqueeze"}, "self, dim", kRegroup,
               reshape_rule),
       written(view_op("unsqueeze_", {"Tensor.unsqueeze_"}, "self, dim", kRegroup, reshape_rule),
@@ -436,10 +450,10 @@ std::vector<OpDef> make_ops() {
       written(view_op("squeeze_", {"Tensor.squeeze_"}, "self, *dim", kRegroup, reshape_rule,
                       reshape_local),
               "torch.squeeze"),
-      view_op("flatten", {"torch.flatten", "Tensor.flatten"}, "self, start_dim=0, end_dim=-1",
-              kRegroup, reshape_rule, reshape_local),
-      view_op("ravel", {"torch.ravel", "Tensor.ravel"}, "self", kRegroup, reshape_rule,
-              reshape_local),
+      view_or_copy(view_op("flatten", {"torch.flatten", "Tensor.flatten"},
+                           "self, start_dim=0, end_dim=-1", kRegroup, reshape_rule, reshape_local)),
+      view_or_copy(view_op("ravel", {"torch.ravel", "Tensor.ravel"}, "self", kRegroup, reshape_rule,
+                           reshape_local)),
       view_op("unflatten", {"torch.unflatten", "Tensor.unflatten"}, "self, dim, *sizes", kRegroup,
               reshape_rule, reshape_local),
       view_op("view_as_real", {"torch.view_as_real", "Tensor.view_as_real"}, "self",
