@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from .backend import Session, Settings, broken_graph
 from .errors import AutoSPError, Unsupported
 
+_RANGES = 64  # of lengths from 16 to a million, in little memory
 _numbers = itertools.count()  # of the functions made for Dynamo
 
 
@@ -191,11 +192,12 @@ def _tensors(model, args, kwargs):
 
 
 def capture_settings():
-    """Dynamo's configuration while a program may be captured: one graph under DDP, and no breaks at
-    library log messages.
+    """Dynamo's configuration while a program may be captured: one graph under DDP, no breaks at
+    library log messages, and plans for as many ranges of lengths as there are.
     """
     return torch._dynamo.config.patch(
         optimize_ddp=False,
+        recompile_limit=max(torch._dynamo.config.recompile_limit, _RANGES),
         ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _library_loggers(),
     )
 

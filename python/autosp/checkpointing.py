@@ -129,8 +129,8 @@ class Recomputation:
         if choice.policy in ("auto", "memory") and choice.memory_bytes > 0:
             if self._is_tight(gm, Partitioner(choice, _ranges(hints, headroom))):
                 headroom = 1
-            elif choice.offload == "auto":
-                choice = dataclasses.replace(choice, offload="off")
+            else:
+                choice = _with_ease(choice)
         partitioner = Partitioner(choice, _ranges(hints, headroom))
         for symbol, size in sizes.items():
             upper = partitioner.value_of(symbol)
@@ -148,14 +148,25 @@ class Recomputation:
         return self.compile(gm, example_inputs, self.partitioner(gm))
 
     def _is_tight(self, gm, partitioner):
-        """Whether memory may decide what is kept at the partitioner's sizes. It doesn't where twice
-        the values of the captured graph would fit.
+        """Whether memory may decide what is kept at the partitioner's sizes. It hardly does where
+        four times the values of the captured graph would fit.
         """
         size_of = _sizes(partitioner.value_of)
         values = (node.meta.get("example_value") for node in gm.graph.nodes if _computes(node))
         tensors = [x for x in tree_leaves(list(values)) if isinstance(x, torch.Tensor)]
         nbytes = sum(math.prod(map(size_of, x.shape)) * x.element_size() for x in tensors)
-        return 2 * nbytes > self.choice.memory_bytes * self.choice.ranks
+        return 4 * nbytes > self.choice.memory_bytes * self.choice.ranks
+
+
+def _with_ease(choice):
+    """A choice for programs that need much less memory than there is. The number of bytes at hand
+    is the same from run to run, and so is the key of compilers' caches.
+    """
+    offload = "all" if choice.offload == "all" else "off"
+    nbytes = choice.memory_bytes
+    if choice.policy == "auto":
+        nbytes = 1 << (nbytes.bit_length() - 1)
+    return dataclasses.replace(choice, offload=offload, memory_bytes=nbytes)
 
 
 def _computes(node):

@@ -168,6 +168,20 @@ def test_tight_memory_replans_sooner(splits):
     assert len(splits) == 4  # 20 for up to 20, 22 and 24 for up to 24, 30 for up to 32
 
 
+def test_lengths_may_grow_and_grow(splits, memories):
+    memories[0] = 1
+    model = Model()
+    lengths = [8 * 4**n // 3**n for n in range(12)]
+
+    def case(rank, model):
+        compiled = autosp.compile(model, backend="aot_eager")
+        return [compiled(ids := tokens(n), ids)[0].item() for n in lengths]
+
+    want = [model(ids := tokens(n), ids)[0].item() for n in lengths]
+    assert on_ranks(1, case, model) == [pytest.approx(want)]
+    assert len(splits) == len(lengths) > torch._dynamo.config.recompile_limit
+
+
 @pytest.mark.parametrize(
     ("length", "rounded"), [(1, 1), (7, 7), (9, 10), (10, 10), (11, 12), (65537, 81920)]
 )

@@ -2,6 +2,7 @@
 keep.
 """
 
+import copy
 import dataclasses
 
 import autosp
@@ -20,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from watch_splits import watch_splits
 
 POLICIES = ["sac", "sac+exchanges", "full"]
+BUDGETS = [{"overhead": 0.0}, {"overhead": 0.1}, {"overhead": 10.0}]
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_programs_on_four_ranks(name, policy):
 def steps_of(name, ranks, checkpointing):
     """One step of a Hugging Face model on simulated ranks."""
     models = [hugging_face(name, "sdpa") for _ in range(ranks)]
-    options = {"backend": "aot_eager", "checkpointing": checkpointing}
+    options = {"backend": "aot_eager", "checkpointing": checkpointing, "device": "h100"}
 
     def on_rank(rank):
         compiled = autosp.compile(models[rank], **options)
@@ -67,8 +69,38 @@ def steps_of(name, ranks, checkpointing):
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2"])
 def test_hugging_face(name, ranks):
     want = steps_of(name, ranks, "off")[0]
-    for policy in POLICIES:
+    for policy in (*POLICIES, *BUDGETS, "auto"):
         check(steps_of(name, ranks, policy), want)
+
+
+@pytest.mark.slow
+def test_two_models_and_two_groups_in_one_process():
+    """One model over all four ranks and over each half, another one over each half, and the first
+    one compiled once more: each with a plan of its own, in turn.
+    """
+    first, second = PROGRAMS["modern"], PROGRAMS["encoder"]
+    models = [program.make() for program in (first, second)]
+    calls = [(0, None, "sac"), (0, "sp", {"overhead": 0.1}), (1, "sp", "full"), (0, None, "off")]
+    inputs = [first.inputs(), second.inputs()]
+    wants = [take_step(models[i], models[i], inputs[i]) for i, _, _ in calls]
+    copies = [copy.deepcopy(models) for _ in range(4)]
+
+    def on_rank(rank):
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "sp"))
+        mine, options = copies[rank], {"backend": "aot_eager", "device": "h100"}
+        compiled = [
+            autosp.compile(mine[i], group=dim and mesh[dim], checkpointing=policy, **options)
+            for i, dim, policy in calls
+        ]
+        return [
+            [take_step(mine[i], c, inputs[i]) for c, (i, _, _) in zip(compiled, calls, strict=True)]
+            for _ in range(2)
+        ]
+
+    for rounds in run_ranks(4, on_rank):
+        for steps in rounds:
+            for step, want in zip(steps, wants, strict=True):
+                check([step], want)
 
 
 # ---- Programs that recomputation could break ----
@@ -199,7 +231,15 @@ def test_inductor_and_its_caches(splits):
     module = blocks(count=2)
     want = gradients(module, module, inputs())
     with fresh_cache():
-        for policy, plans in [("sac", 1), ("sac", 1), ("full", 2), ("full", 2)]:
+        choices = [
+            ("sac", 1),
+            ("sac", 1),
+            ("full", 2),
+            ("full", 2),
+            (BUDGETS[1], 3),
+            (BUDGETS[1], 3),
+        ]
+        for policy, plans in choices:
             torch._dynamo.reset()
             call = torch.compile(module, backend=recomputing(policy, "inductor"))
             got = gradients(module, call, inputs())
