@@ -10,7 +10,9 @@ captured on any machine.
 """
 
 import contextlib
+import dataclasses
 import gc
+import math
 from dataclasses import dataclass
 
 import torch
@@ -88,27 +90,25 @@ def capture(model, inputs, ranks, *, seq_dims=None, joint=False, stock=False):
 class Lengths:
     """The program of one rank at any length of the sequence.
 
-    `length` is the one of the inputs, of the longest axis of tokens; with it all others grow in
-    proportion. `graphs` are joint graphs at two multiples of it, and `stock` the nodes that torch's
-    own partitioner keeps of them.
+    `capture` is the program, with a joint graph in which `base` stands for the length of a rank's
+    part. `length` is the inputs' own, of the longest axis of tokens; with it all others grow in
+    proportion, so that it is a multiple of `step`.
     """
 
-    TIMES = (11, 13)  # of no usual size: two sizes that are equal by chance make another graph
-
-    def __init__(self, report, parameters, length, graphs, stock):
-        self.report, self.parameters, self.length = report, parameters, length
-        self.graphs, self.stock = graphs, stock
+    def __init__(self, capture, base, length, step):
+        self.capture, self.length, self.step = capture, length, step
+        self._base = base
 
     def at(self, length):
-        """The joint graph at a length, a multiple of the number of ranks."""
-        first, second = (times * self.length for times in self.TIMES)
-        return _engine.at_length(self.graphs[0], first, self.graphs[1], second, length)
+        """The joint graph at a length, a multiple of `step`."""
+        return _engine.with_length(self.capture.joint, self._base, length // self.step)
 
 
 def capture_lengths(model, inputs, ranks, *, seq_dims=None, stock=False):
-    """The program as `capture` gives it with its joint graph, but for all lengths: captured once
-    with its length as a symbol, and traced with its backward at two. Without Inductor's passes over
-    joint graphs, which take a fifth of the time and hardly change what is kept.
+    """The program as `capture` gives it with its joint graph, but for all lengths: captured with
+    its length as a symbol, and traced with its backward at a length so large that it shows in all
+    sizes how they depend on it. Without Inductor's passes over joint graphs, which take a fifth of
+    the time and hardly change what is kept.
 
     Sizes of the inputs that are equal change together. Raises Unsupported as `capture`, and where
     the program has no length that can change.
@@ -124,23 +124,26 @@ def capture_lengths(model, inputs, ranks, *, seq_dims=None, stock=False):
                 "the program fixes the length of its sequence, or has none: nothing is known of"
                 " other lengths"
             )
-        report, parameters = plan.report, _parameters(gm)
+        program = Capture(plan.report, _parameters(gm))
+        base = 1 << (256 * fx.largest_number(gm)).bit_length()
         plan.write(0, _GROUP)
-        return gm, example_inputs, sizes, report, parameters
+        return gm, example_inputs, sizes, program, base
 
     call = _any_size(*bind(inputs))
-    gm, example_inputs, sizes, report, parameters = _run(model, call, ranks, seq_dims, finish)
-    tokens = {symbol for size in sizes for symbol in size.node.expr.free_symbols}
-    graphs, kept = [], None
+    gm, example_inputs, sizes, program, base = _run(model, call, ranks, seq_dims, finish)
+    hints = {}
+    for size in sizes:
+        hints |= fx.size_facts(size)[1]
+    unit = math.gcd(*hints.values())
+    steps = {symbol: hint // unit * ranks for symbol, hint in hints.items()}
+    fakes = _fake_inputs(
+        gm, example_inputs, {symbol: step * base for symbol, step in steps.items()}
+    )
     with _no_collections():
-        for times in Lengths.TIMES:
-            fakes = _fake_inputs(gm, example_inputs, tokens, times)
-            wanted = stock and not graphs
-            graph, nodes = _joint_graph(gm, fakes, stock=wanted, passes=False)
-            graphs.append(graph)
-            kept = nodes if wanted else kept
-    length = max(_value(size, (), 1) for size in sizes)
-    return Lengths(report, parameters, length, graphs, kept)
+        joint, kept = _joint_graph(gm, fakes, stock=stock, passes=False)
+    program = dataclasses.replace(program, joint=joint, stock=kept)
+    length = max(_value(size, {}) for size in sizes)
+    return Lengths(program, base, length, max(_value(size, steps) for size in sizes))
 
 
 def _merge_equal_sizes(gm):
@@ -169,21 +172,21 @@ def _any_size(args, kwargs):
     return torch.utils._pytree.tree_map(free, (args, kwargs))
 
 
-def _fake_inputs(gm, example_inputs, tokens, times):
-    """Inputs for a captured graph, without data and without symbols, `times` as long along the
-    symbols in `tokens`.
+def _fake_inputs(gm, example_inputs, lengths):
+    """Inputs for a captured graph, without data and without symbols: `lengths` stand for some, and
+    for others what they are in this call.
     """
     mode = torch._guards.detect_fake_mode(example_inputs) or FakeTensorMode()
     result = []
     for node, given in zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True):
         value = node.meta["example_value"]
         if isinstance(value, torch.SymInt):
-            result.append(_value(value, tokens, times))
+            result.append(_value(value, lengths))
         elif not isinstance(given, torch.Tensor):
             result.append(given)
         elif any(isinstance(size, torch.SymInt) for size in value.shape):
             with mode:
-                sizes = [_value(size, tokens, times) for size in value.shape]
+                sizes = [_value(size, lengths) for size in value.shape]
                 like = {"dtype": value.dtype, "device": value.device}
                 result.append(torch.empty(sizes, requires_grad=value.requires_grad, **like))
         else:
@@ -191,14 +194,12 @@ def _fake_inputs(gm, example_inputs, tokens, times):
     return result
 
 
-def _value(size, tokens, times):
-    """A size at its hints, those of the symbols in `tokens` multiplied."""
+def _value(size, lengths):
+    """A size with `lengths` for some of its symbols, and for others what they are in this call."""
     if not isinstance(size, torch.SymInt):
         return size
-    _, hints = fx.size_facts(size)
-    expression = size.node.expr
-    values = {s: hints[str(s)] * (times if s in tokens else 1) for s in expression.free_symbols}
-    return int(expression.xreplace(values))
+    values, expression = fx.size_facts(size)[1] | lengths, size.node.expr
+    return int(expression.xreplace({s: values[str(s)] for s in expression.free_symbols}))
 
 
 def _run(model, call, ranks, seq_dims, finish):

@@ -8,6 +8,7 @@ import functools
 import operator
 import os
 
+import sympy
 import torch
 
 from . import _engine
@@ -84,6 +85,20 @@ def hint(value):
         return value
     number = value.node.expr.xreplace(value.node.shape_env.backed_var_to_val)
     return int(number) if isinstance(value, torch.SymInt) else float(number)
+
+
+def largest_number(gm: torch.fx.GraphModule) -> int:
+    """The largest whole number in the sizes of a captured graph, coefficients of symbols among
+    them.
+    """
+    largest = 1
+    for node in gm.graph.nodes:
+        for value in torch.utils._pytree.tree_leaves(node.meta.get("example_value")):
+            for size in value.shape if isinstance(value, torch.Tensor) else ():
+                symbolic = isinstance(size, torch.SymInt)
+                numbers = size.node.expr.atoms(sympy.Integer) if symbolic else [size]
+                largest = max(largest, *(abs(int(number)) for number in numbers), 0)
+    return largest
 
 
 def input_sizes(gm: torch.fx.GraphModule):

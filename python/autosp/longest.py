@@ -46,8 +46,7 @@ def longest(
     What the length of the sequence is, the program says: the axes that the ranks cut. All of them
     grow in proportion, with them sizes of inputs that are equal to them, and everything else stays
     as it is in `inputs`. The program is captured once
-    with a length that can be any, traced with its backward at two, and its memory at others is
-    computed from those.
+    with a length that can be any, and traced with its backward once.
     Nothing runs: it works without a process group, and on fake tensors
     (`torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)`), which fit on any machine.
 
@@ -77,17 +76,19 @@ def longest(
         )
     program = capture_lengths(model, inputs, sp, seq_dims=seq_dims, stock=planner.policy == "off")
 
+    stock = program.capture.stock
+
     def state(graph):
-        return State.of(program.parameters, graph, sp, sharded)
+        return State.of(program.capture.parameters, graph, sp, sharded)
 
     def needed(length):
         graph = program.at(length)
-        return state(graph).total + planner.least(graph, program.stock).peak_bytes
+        return state(graph).total + planner.least(graph, stock).peak_bytes
 
-    tokens = _largest(needed, memory_bytes, start=program.length, step=sp)
+    tokens = _largest(needed, memory_bytes, start=program.length, step=program.step)
     graph = program.at(tokens)
     held = state(graph)
-    plan = planner.plan(graph, memory_bytes - held.total, program.stock)
+    plan = planner.plan(graph, memory_bytes - held.total, stock)
     found = Longest(tokens, sp, memory_bytes, Memory(planner, held, plan))
     print(found)
     return found

@@ -1,8 +1,7 @@
 // Joint graphs at other lengths, and what their steps hold besides activations, as Python sees
 // them.
 //
-//   _engine.at_length(first, first_length, second, second_length, length) -> JointGraph
-//       see remat/lengths.h; raises Unsupported where the two run other operators
+//   _engine.with_length(graph, base, value) -> JointGraph   # see remat/lengths.h
 //   _engine.input_bytes(graph) -> int            # of what is neither parameter nor buffer
 //   _engine.parameter_bytes(graph) -> list[int]  # that each segment's forward reads
 #include "held.h"
@@ -17,8 +16,7 @@ namespace autosp::python {
 namespace nb = nanobind;
 
 void bind_held(nb::module_& module) {
-  module.def("at_length", &at_length, nb::arg("first"), nb::arg("first_length"), nb::arg("second"),
-             nb::arg("second_length"), nb::arg("length"));
+  module.def("with_length", &with_length, nb::arg("graph"), nb::arg("base"), nb::arg("value"));
   module.def("input_bytes", &input_bytes, nb::arg("graph"));
   module.def(
       "parameter_bytes",

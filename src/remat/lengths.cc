@@ -1,6 +1,7 @@
 #include "remat/lengths.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "support/error.h"
@@ -9,41 +10,46 @@ namespace autosp {
 
 namespace {
 
-bool is_same(const JointNode& a, const JointNode& b) {
-  return a.name == b.name && a.target == b.target && a.inputs == b.inputs && a.dtype == b.dtype &&
-         a.shape.size() == b.shape.size();
-}
-
 int64_t elements(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
   return count;
 }
 
+// The value of the polynomial in `base` that `size` is, at `value`; -1 where it is none.
+int64_t evaluate(int64_t size, int64_t base, int64_t value) {
+  int64_t result = 0;
+  int64_t power = 1;
+  while (size != 0) {
+    int64_t digit = size % base;
+    if (digit > base / 2) digit -= base;
+    if (std::abs(digit) > base / 64) return -1;
+    result += digit * power;
+    size = (size - digit) / base;
+    power *= value;
+  }
+  return result;
+}
+
 }  // namespace
 
-JointGraph at_length(const JointGraph& first, int64_t first_length, const JointGraph& second,
-                     int64_t second_length, int64_t length) {
-  const bool same = first.forward_outputs == second.forward_outputs &&
-                    std::equal(first.nodes.begin(), first.nodes.end(), second.nodes.begin(),
-                               second.nodes.end(), is_same);
-  if (!same || first_length == second_length) {
-    throw Unsupported("the program runs other operators at a length of " +
-                      std::to_string(second_length) + " than at " + std::to_string(first_length) +
-                      ", so its memory at other lengths is not known");
-  }
-  const int64_t run = second_length - first_length;
-  JointGraph graph = first;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    JointNode& node = graph.nodes[i];
+JointGraph with_length(const JointGraph& graph, int64_t base, int64_t value) {
+  JointGraph result = graph;
+  for (JointNode& node : result.nodes) {
     const int64_t element_bytes = node.bytes / std::max<int64_t>(elements(node.shape), 1);
-    for (size_t d = 0; d < node.shape.size(); ++d) {
-      const int64_t rise = (second.nodes[i].shape[d] - node.shape[d]) * (length - first_length);
-      node.shape[d] += rise / run + (rise % run > 0 ? 1 : 0);
+    for (int64_t& size : node.shape) {
+      const int64_t captured = size;
+      size = evaluate(captured, base, value);
+      if (size < 0) {
+        throw Unsupported(
+            "a size of " + node.target + (node.source.empty() ? "" : " at " + node.source) + ", " +
+            std::to_string(captured) + " where a rank's length is " + std::to_string(base) +
+            ", is not known for a length of " + std::to_string(value));
+      }
     }
     node.bytes = element_bytes * elements(node.shape);
   }
-  return graph;
+  return result;
 }
 
 }  // namespace autosp

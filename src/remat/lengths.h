@@ -1,4 +1,8 @@
-// A joint graph at lengths other than those that it was captured at.
+// A joint graph at lengths other than the one that it was captured at.
+//
+// Sizes are polynomials in the length with whole coefficients: 8·u, u·4096, u - 1, u². A program
+// that is captured at a length larger than all of them shows them as the digits of its sizes, which
+// may be negative.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +11,9 @@
 
 namespace autosp {
 
-// The graph of a program at `length`, from its graphs at two others. Every size is taken from the
-// line through its two, which is exact for multiples of what the program divides lengths by; else
-// it is rounded up. Throws Unsupported where the program runs other operators at the second length
-// than at the first. Linear.
-JointGraph at_length(const JointGraph& first, int64_t first_length, const JointGraph& second,
-                     int64_t second_length, int64_t length);
+// The graph with `base`, a number of at least 64 times any coefficient, replaced by `value` in
+// every size. Throws Unsupported for a size that has a larger digit (a part of the length that is
+// no whole multiple of `base`, for one) and for one that comes out negative. Linear.
+JointGraph with_length(const JointGraph& graph, int64_t base, int64_t value);
 
 }  // namespace autosp

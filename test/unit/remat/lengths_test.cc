@@ -8,38 +8,35 @@
 namespace autosp {
 namespace {
 
-JointGraph graph(const std::string& x, const std::string& scores, const char* op = "aten.mm") {
+JointGraph graph(const std::string& x, const std::string& scores) {
   return parse_joint_graph("%x: bfloat16[" + x +
                            "B = placeholder:primal()\n"
                            "%w: bfloat16[4,4] 32B = placeholder:primal() parameter\n"
                            "%scores: float32[" +
-                           scores + "B = " + op + "(%x, %w)\noutput(%scores |)\n");
+                           scores + "B = aten.mm(%x, %w)\noutput(%scores |)\n");
 }
 
-TEST(Lengths, SizesLieOnTheLineThroughTheTwo) {
-  const JointGraph at8 = graph("8,4] 64", "8,9] 288");
-  const JointGraph at16 = graph("16,4] 128", "16,17] 1088");
-  for (const int64_t length : {4, 12, 1024}) {
-    const JointGraph made = at_length(at8, 8, at16, 16, length);
+TEST(Lengths, SizesArePolynomials) {
+  const JointGraph captured = graph("1009,4] 8072", "3027,1008] 12204864");
+  for (const int64_t length : {1, 8, 1009, 1 << 20}) {
+    const JointGraph made = with_length(captured, 1009, length);
     EXPECT_EQ(made.nodes[0].shape, (std::vector<int64_t>{length, 4}));
     EXPECT_EQ(made.nodes[0].bytes, length * 8);
     EXPECT_EQ(made.nodes[1].bytes, 32);
-    EXPECT_EQ(made.nodes[2].bytes, length * (length + 1) * 4);
+    EXPECT_EQ(made.nodes[2].shape, (std::vector<int64_t>{3 * length, length - 1}));
+    EXPECT_EQ(made.nodes[2].bytes, 3 * length * (length - 1) * 4);
   }
-  EXPECT_EQ(print(at_length(at8, 8, at16, 16, 16)), print(at16));
+  EXPECT_EQ(print(with_length(captured, 1009, 1009)), print(captured));
+  const JointGraph square = graph("1018081,4] 8144648", "1009,1018079] 4108965844");
+  EXPECT_EQ(with_length(square, 1009, 10).nodes[0].shape[0], 100);
+  EXPECT_EQ(with_length(square, 1009, 10).nodes[2].shape[1], 98);
 }
 
-TEST(Lengths, SizesBetweenAreRoundedUp) {
-  const JointGraph at8 = graph("8,2] 32", "8,8] 256");
-  const JointGraph at16 = graph("16,4] 128", "16,16] 1024");
-  EXPECT_EQ(at_length(at8, 8, at16, 16, 9).nodes[0].shape, (std::vector<int64_t>{9, 3}));
-}
-
-TEST(Lengths, OtherOperatorsAreRefused) {
-  const JointGraph at8 = graph("8,4] 64", "8,9] 288");
-  EXPECT_THROW(at_length(at8, 8, graph("16,4] 128", "16,17] 1088", "aten.bmm"), 16, 4),
-               Unsupported);
-  EXPECT_THROW(at_length(at8, 8, at8, 8, 4), Unsupported);
+TEST(Lengths, SizesThatAreNotKnownAreRefused) {
+  const JointGraph captured = graph("1009,4] 8072", "1009,1006] 4060216");
+  EXPECT_EQ(with_length(captured, 1009, 3).nodes[2].bytes, 0);
+  EXPECT_THROW(with_length(captured, 1009, 2), Unsupported);  // negative
+  EXPECT_THROW(with_length(graph("1009,4] 8072", "8,126] 4032"), 1009, 64), Unsupported);
 }
 
 TEST(Held, InputsAndParametersBySegment) {
