@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <tuple>
 #include <utility>
 
 #include "support/error.h"
@@ -101,10 +102,9 @@ Frontier::Frontier(const Planner& planner, Offload offload) : planner_(planner),
       steps_.push_back({c, k, slope(hulls_[c][k - 1], hulls_[c][k])});
     }
   }
-  std::stable_sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) {
-    return a.ns_per_byte > b.ns_per_byte ||
-           (a.ns_per_byte == b.ns_per_byte && a.segment_class == b.segment_class &&
-            a.corner < b.corner);
+  std::sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) {
+    return std::tuple(-a.ns_per_byte, a.segment_class, a.corner) <
+           std::tuple(-b.ns_per_byte, b.segment_class, b.corner);
   });
   for (const Step& step : steps_) {
     for (const int segment : members[step.segment_class]) moves_.push_back(segment);
@@ -131,8 +131,9 @@ std::vector<FrontierPoint> Frontier::points() const {
   };
   add(0);
   for (const int moves : class_moves_) add(moves);
-  std::stable_sort(all.begin(), all.end(), [](const FrontierPoint& a, const FrontierPoint& b) {
-    return std::pair(a.peak_bytes, a.step_ns) < std::pair(b.peak_bytes, b.step_ns);
+  std::sort(all.begin(), all.end(), [](const FrontierPoint& a, const FrontierPoint& b) {
+    return std::tuple(a.peak_bytes, a.step_ns, a.offloaded_bytes, a.kept_bytes) <
+           std::tuple(b.peak_bytes, b.step_ns, b.offloaded_bytes, b.kept_bytes);
   });
   std::vector<FrontierPoint> best;
   for (const FrontierPoint& point : all) {

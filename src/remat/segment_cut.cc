@@ -227,8 +227,9 @@ CutSolution SegmentCut::solve(const Bans& bans, const CutWeights& weights) const
 void SegmentCut::send_away(CutSolution& solution, const HostLink& link,
                            const CutWeights& weights) const {
   std::vector<int> order = solution.may_leave;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return values_[a].bytes > values_[b].bytes; });
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return std::pair(-values_[a].bytes, a) < std::pair(-values_[b].bytes, b);
+  });
   int64_t waiting = link.wait_ns(solution.away_bytes, forward_ns());
   for (const int k : order) {
     const int64_t bytes = values_[k].bytes;
