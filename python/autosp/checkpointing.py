@@ -15,6 +15,7 @@ exchanges in the same order. So the sizes that a plan is made for are the rounde
 import dataclasses
 import functools
 import math
+import numbers
 import operator
 
 import torch
@@ -36,6 +37,7 @@ _TAGS = {
     _RECOMPUTE: CheckpointPolicy.MUST_RECOMPUTE,
     _OFFLOAD: CheckpointPolicy.MUST_SAVE,
 }
+_MOST_BYTES = 2**62
 _UNKNOWN_SIZE = 8192  # for a size that depends on data or on a number
 
 
@@ -85,11 +87,12 @@ def _policy(checkpointing):
     if isinstance(checkpointing, dict) and len(checkpointing) == 1:
         [(name, value)] = checkpointing.items()
         if name in BUDGETS:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:
                 raise Unsupported(
                     f"checkpointing={checkpointing!r}: {name} is a number of at least 0"
                 )
-            return Choice(BUDGETS[name], **{name: int(value) if name == "memory_bytes" else value})
+            value = min(int(value), _MOST_BYTES) if name == "memory_bytes" else float(value)
+            return Choice(BUDGETS[name], **{name: value})
     elif checkpointing in POLICIES:
         return Choice(checkpointing)
     raise Unsupported(

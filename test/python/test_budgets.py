@@ -67,6 +67,7 @@ def least_bytes():
     """What any plan needs, by the error for a budget of nothing."""
     with pytest.raises(RanksFailed) as failed:
         check_lengths({"memory_bytes": 0})
+    assert all(isinstance(error, autosp.Unsupported) for error in failed.value.errors.values())
     [text] = {str(error) for error in failed.value.errors.values()}
     return int(
         re.search(r"the least that any plan needs, (\d+) bytes in the .*programs.py", text)[1]
@@ -254,3 +255,13 @@ def test_sharing_texts_that_may_differ(run):
         assert "call 2: the kind of call differs.\n  rank 0: memory\n  rank 1: run" in mixed
         assert rank or failed == "The ranks disagree in call 3: rank 1 failed: no memory"
         assert again == ["same", "same"]
+
+
+@pytest.mark.parametrize("mine", [["sac", "full"], [{"overhead": 0.1}, {"overhead": 0.2}]])
+def test_ranks_with_different_options_disagree(mine):
+    def case(rank, model):
+        compiled = autosp.compile(model, backend="aot_eager", checkpointing=mine[rank])
+        return outcome(compiled, tokens())
+
+    for text in on_ranks(2, case, Model()):
+        assert "the checkpointing differs.\n  rank 0: " in text

@@ -272,6 +272,10 @@ def test_every_choice_of_a_plan_is_in_the_key():
         ({"checkpointing": {"memory": 1}}, r"checkpointing={'memory': 1} is not supported"),
         ({"checkpointing": {"memory_bytes": 1, "overhead": 1}}, r"checkpointing=.*not supported"),
         ({"checkpointing": {"memory_bytes": -1}}, r"memory_bytes is a number of at least 0"),
+        (
+            {"checkpointing": {"memory_bytes": float("inf")}},
+            r"memory_bytes is a number of at least 0",
+        ),
         ({"checkpointing": {"overhead": -0.1}}, r"overhead is a number of at least 0"),
         ({"checkpointing": {"overhead": "7%"}}, r"overhead is a number of at least 0"),
         ({"checkpointing": {"overhead": float("nan")}}, r"overhead is a number of at least 0"),
