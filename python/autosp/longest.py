@@ -52,7 +52,8 @@ def longest(
 
     A rank holds its part of parameters, gradients and the optimizer's states as `sharded` says, the
     inputs, and at the peak of the step activations as the plan for `checkpointing` needs them. Not
-    counted are the allocator's gaps and what the device's libraries take.
+    counted are the allocator's gaps and what the device's libraries take. What is offloaded may
+    take any amount of the host's memory; the text says how much.
 
     Args:
         memory_bytes: what each rank has for all of that. Default: all memory of `device`.
