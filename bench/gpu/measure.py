@@ -2,7 +2,7 @@
 
 Started by bench/gpu/run.sh. Everything that compiles does so at the same time; then the processes
 measure one after the other. What has been measured is written at once, and the time limit holds
-whatever happens: the important comes first.
+whatever happens: the important comes first. `--only` leaves out parts.
 """
 
 import argparse
@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import record  # noqa: E402
+from policies import POLICIES, VOCABULARY  # noqa: E402
 from worker import VARIANTS  # noqa: E402
 
 NAMES = {
@@ -31,6 +32,10 @@ NAMES = {
     "ulysses compiled": "Ulysses by hand, compiled",
     "autosp compiled": "AutoSP, compiled",
 }
+PARTS = ("policies", "truth", "variants")
+RANKS = 8
+KIB = 1024
+ENDED = {"error": "the process ended"}
 
 
 class Process:
@@ -47,6 +52,7 @@ class Process:
             env={**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "4"},
         )
         self.answers: queue.Queue = queue.Queue()
+        self.over: dict = {}  # why there will be no more answers
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self) -> None:
@@ -55,20 +61,31 @@ class Process:
                 self.answers.put(json.loads(line[1:]))
             else:
                 print(f"{self.name}: {line}", end="", flush=True)
-        self.answers.put({"error": "the process ended"})
+        self.answers.put(ENDED)
 
     def order(self, **order) -> None:
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps(order), file=self.process.stdin, flush=True)
 
     def answer(self, seconds: float) -> dict:
-        try:
-            return self.answers.get(timeout=max(seconds, 0.1))
-        except queue.Empty:
-            self.end()
-            return {"error": "out of time"}
+        """The next answer; once the process has ended, or its time has, an error at once."""
+        if not self.over:
+            try:
+                answer = self.answers.get(timeout=max(seconds, 0.1))
+                if answer != ENDED:
+                    return answer
+                self.over = ENDED
+            except queue.Empty:
+                self.end()
+                self.over = {"error": "out of time"}
+        return self.over
 
     def end(self) -> None:
+        """Asks first: torchrun's processes are in groups of their own and end with it."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(10)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -106,6 +123,7 @@ class Measurements:
     def start(self, model: str, ranks: int, variants=VARIANTS) -> dict[str, Process]:
         script = str(HERE / "worker.py")
         options = ["--model", model, "--ranks", str(ranks), "--device", self.device]
+        options += ["--backend", "aot_eager"] * self.args.cpu_smoke
         return {v: Process(v, [script, "--variant", v, *options]) for v in variants}
 
     def steps(self, model: str, workers: dict[str, Process], ranks: int, tokens: int) -> None:
@@ -174,45 +192,186 @@ class Measurements:
 
     def truth(self) -> Process:
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        return Process("truth", [*command, str(HERE / "truth.py"), "--device", self.device])
+        options = ["--device", self.device]
+        if self.args.cpu_smoke:
+            options += ["--tokens", "256", "--ways", "aot_eager", "aot_eager, offloaded"]
+        return Process("truth", [*command, str(HERE / "truth.py"), *options])
 
     def keep_truth(self, process: Process) -> None:
         table = record.Table(
-            "Two gloo processes on one device, float32, the example's model, 1024 tokens",
+            "Two gloo processes on one device against one device, float32, the example's model",
             ["", "loss", "one device", "relative error", "largest error of a gradient"],
         )
-        for _ in range(2):
-            answer = process.answer(min(self.left(), 0.5 * self.args.limit))
+        while (answer := process.answer(min(self.left(), 0.5 * self.args.limit))) != ENDED:
             self.keep(phase="truth", **answer)
-            if "error" in answer:
+            if "way" not in answer:
                 break
-            for backend, row in answer.items():
-                losses = [f"{row[key]:.7f}" for key in ("loss", "one device")]
-                errors = [f"{row[key]:.1e}" for key in ("loss error", "largest gradient error")]
-                table.rows.append([backend, *losses, *errors])
+            cells = [answer.get("error", "").partition(":")[0], "", "", ""]
+            if "loss" in answer:
+                cells = [f"{answer[key]:.7f}" for key in ("loss", "one device")]
+                cells += [f"{answer[key]:.1e}" for key in ("loss error", "largest gradient error")]
+            table.rows.append([answer["way"], *cells])
         process.end()
         self.write(table)
 
+    def start_policies(self) -> dict[str, Process]:
+        smoke = self.args.cpu_smoke
+        options = ["--widths", "smoke" if smoke else "8b", "--ranks", str(RANKS)]
+        options += ["--device", self.device]
+        names = ("off", "sac", "sac, offloaded") if smoke else POLICIES
+        script = str(HERE / "policies.py")
+        return {p: Process(p, [script, "--policy", p, *options]) for p in names}
+
+    def calibrate(self, worker: Process) -> None:
+        worker.order(calibrate=True)
+        answer = worker.answer(min(self.left(), 60))
+        self.keep(phase="calibrate", **answer)
+        if "error" in answer:
+            return
+        rows = [[what, f"{value:.4g}"] for what, value in answer.items()]
+        self.write(record.Table("autosp.calibrate()", ["", "reached"], rows))
+
+    def policies(self, workers: dict[str, Process]) -> None:
+        """Memory by layer, and time, of each policy: every shape is compiled in all processes at
+        once, then measured in one after the other.
+        """
+        smoke = self.args.cpu_smoke
+        short, long = (256, 512) if smoke else (2**16, 2**17)
+        few, many = (1, 2) if smoke else (2, 6)
+        backend = "aot_eager" if smoke else "inductor"
+        timed = {"off", "sac", "sac, offloaded"}
+        shapes = [(few, short, backend), (many, short, backend), (few, long, backend)]
+        if not smoke:
+            shapes += [(few, short, "aot_eager"), (many, short, "aot_eager")]
+        wanted = [
+            (shape, policy, dict(zip(("layers", "tokens", "backend"), shape, strict=True)))
+            for shape in shapes
+            for policy in workers
+            if shape[1] == short or policy in timed
+        ]
+        for _, policy, order in wanted:
+            workers[policy].order(**order, steps=0)
+        failed, found = set(), {}
+        for shape, policy, order in wanted:
+            answer = workers[policy].answer(min(self.left(), 0.6 * self.args.limit))
+            if "error" in answer:
+                failed.add((shape, policy))
+            self.keep(phase="policies, warm-up", policy=policy, **order | answer)
+        for shape, policy, order in wanted:
+            if (shape, policy) in failed or self.left() < 10:
+                continue
+            workers[policy].order(**order, steps=4, memory=True)
+            answer = workers[policy].answer(min(self.left(), 60))
+            self.keep(phase="policies", policy=policy, **order | answer)
+            if "error" not in answer:
+                found[shape, policy] = answer
+        for compiler in dict.fromkeys(shape[2] for shape in shapes):
+            at = [(layers, short, compiler) for layers in (few, many)]
+            self.write(memory_table(found, list(workers), at, self.model_name()))
+        timings = [(many, short, backend), (few, long, backend)]
+        self.write(time_table(found, list(workers), timings, self.model_name()))
+
+    def model_name(self) -> str:
+        widths = "small" if self.args.cpu_smoke else "8B"
+        return f"{widths} widths, {VOCABULARY} words, bf16, one rank of {RANKS}"
+
     def run(self) -> None:
+        parts = set(self.args.only)
+        with contextlib.ExitStack() as processes:
+
+            def until_the_end(workers):
+                for worker in workers:
+                    processes.callback(worker.end)
+
+            if "policies" in parts:
+                workers = self.start_policies()
+                until_the_end(workers.values())
+                self.calibrate(workers["off"])
+            if "truth" in parts:
+                truth = self.truth()
+                until_the_end([truth])
+            if "policies" in parts:
+                self.policies(workers)
+                for worker in workers.values():
+                    worker.end()
+            if "truth" in parts:
+                self.keep_truth(truth)
+            if "variants" in parts and self.left() > 30:
+                self.variants()
+
+    def variants(self) -> None:
         smoke = self.args.cpu_smoke
         large = "smoke" if smoke else "1b"
-        truth = self.truth()
-        workers = self.start(large, 8)
+        names = ("one eager", "autosp compiled") if smoke else VARIANTS
+        workers = self.start(large, RANKS, names)
         try:
-            self.steps(large, workers, 8, 256 if smoke else 16384)
-            self.keep_truth(truth)
+            self.steps(large, workers, RANKS, 256 if smoke else 16384)
             self.longest(large, workers, *((512, 1024) if smoke else (32768, 2**20)))
         finally:
-            for process in (*workers.values(), truth):
+            for process in workers.values():
                 process.end()
-        if self.left() < 60:
+        if smoke or self.left() < 60:
             return
         workers = self.start("example", 2)
         try:
-            self.steps("example", workers, 2, 256 if smoke else 65536)
+            self.steps("example", workers, 2, 65536)
         finally:
             for worker in workers.values():
                 worker.end()
+
+
+def memory_table(found: dict, policies: list[str], shapes: list, model: str) -> record.Table:
+    (few, tokens, compiler), (many, *_) = shapes
+    table = record.Table(
+        f"{model}, {tokens} tokens, {compiler}: KiB per local token, parameters and their gradients"
+        " aside",
+        [
+            "",
+            "kept, a layer",
+            "peak, a layer",
+            f"peak of {few}",
+            "predicted",
+            f"peak of {many}",
+            "predicted",
+            "on the host",
+        ],
+    )
+    for policy in policies:
+        pair = [found.get((shape, policy), {}) for shape in shapes]
+        if any("peak_bytes" not in answer for answer in pair):
+            continue
+        small, large = pair
+
+        def local(nbytes):
+            return nbytes / KIB / (tokens // RANKS)
+
+        def slope(key, small=small, large=large):
+            return f"{local(large[key] - small[key]) / (many - few):.3f}"
+
+        cells = [slope("kept_bytes"), slope("peak_bytes")]
+        for answer in pair:
+            cells.append(f"{local(answer['peak_bytes']):.1f}")
+            predicted = answer.get("predicted_peak_bytes")
+            error = predicted and predicted / answer["peak_bytes"] - 1
+            cells.append("" if predicted is None else f"{local(predicted):.1f} ({error:+.1%})")
+        table.rows.append([policy, *cells, f"{local(large.get('host_bytes', 0)):.1f}"])
+    return table
+
+
+def time_table(found: dict, policies: list[str], shapes: list, model: str) -> record.Table:
+    columns = [f"{layers} layers, {tokens} tokens, s" for layers, tokens, _ in shapes]
+    table = record.Table(
+        f"{model}: a step", ["", *(text for column in columns for text in (column, "over off"))]
+    )
+    for policy in policies:
+        cells = []
+        for shape in shapes:
+            times = [found.get((shape, name), {}).get("seconds") for name in (policy, "off")]
+            medians = [statistics.median(seconds) for seconds in times if seconds]
+            cells.append(f"{medians[0]:.4f}" if times[0] else "")
+            cells.append(f"{medians[0] / medians[1]:.3f}" if all(times) else "")
+        table.rows.append([policy, *cells])
+    return table
 
 
 def main() -> int:
@@ -220,6 +379,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--limit", type=float, default=320, help="seconds")
     parser.add_argument("--cpu-smoke", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     args = parser.parse_args()
     Measurements(args).run()
     return 0

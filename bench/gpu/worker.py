@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+import old_torch  # noqa: F401 (before autosp)
 import torch
 import torch.distributed as dist
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -49,7 +50,7 @@ def model_config(name: str) -> LlamaConfig:
 
 
 class Trainee:
-    def __init__(self, variant: str, model: str, ranks: int, device: str):
+    def __init__(self, variant: str, model: str, ranks: int, device: str, backend: str):
         self.device = torch.device(device)
         kind, _, how = variant.partition(" ")
         if kind != "one":
@@ -68,7 +69,7 @@ class Trainee:
             return
         call = self.model
         if kind == "autosp":
-            call = autosp.compile(self.model)
+            call = autosp.compile(self.model, backend=backend)
         elif self.compiled:
             call = torch.compile(self.model, fullgraph=True)
         self.run = lambda ids: call(input_ids=ids, labels=ids).loss
@@ -119,12 +120,13 @@ def main() -> None:
     parser.add_argument("--model", choices=("example", "1b", "smoke"), required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--device", required=True)
+    parser.add_argument("--backend", default="inductor", help="of AutoSP")
     args = parser.parse_args()
     trainee = None
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            trainee = trainee or Trainee(args.variant, args.model, args.ranks, args.device)
+            trainee = trainee or Trainee(**vars(args))
             answer = trainee.measure(**order)
         except torch.OutOfMemoryError:
             answer = {"error": "out of memory"}

@@ -1,4 +1,4 @@
-"""With values moved as planned, the memory of a step is as predicted, and does not grow with layers."""
+"""The memory of a step whose values move as planned: as predicted, and no more with more layers."""
 
 import autosp
 import pytest
