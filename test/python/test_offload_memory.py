@@ -5,23 +5,14 @@ import pytest
 import torch
 from autosp import checkpointing
 from measure_memory import Lifetimes, as_inductor_splits, fake_llama, fake_ranks
-from test_offload import MoveAll, policy_choice
 
-planned = []  # with the names of its absences
+planned = []
 
 
-class AsPlanned(MoveAll):
-    """Moves what the engine says, when it says so."""
-
-    def _actions(self, graph, *args):
-        choice, names = self.choice, [node.name for node in graph.nodes]
-        joint = checkpointing.read_joint_graph(graph, *args, self.value_of)
-        plan = joint.plan(choice.policy, device=choice.device, ranks=choice.ranks, offload="all")
-        planned.append((plan, [tuple(names[node] for node in row) for row in plan.absences]))
-        return [1 if action == 3 else action for action in plan.actions]
-
-    def absences(self, forward, backward, names):
-        return planned[-1][1]
+class Recording(checkpointing.Partitioner):
+    def plan(self, graph):
+        planned.append(super().plan(graph))
+        return planned[-1]
 
 
 RANKS, LENGTH = 8, 8192
@@ -34,8 +25,8 @@ def measure(layers):
     torch._dynamo.reset()
     with fake_ranks(RANKS), fake_llama(layers, vocabulary=1024) as model:
         ids = torch.zeros(1, RANKS * LENGTH, dtype=torch.int64)
-        partitioner = AsPlanned(policy_choice("sac", RANKS))
-        compiled = autosp.compile(model, backend=as_inductor_splits(partitioner))
+        choice = checkpointing.Choice("sac", RANKS, device="h100", offload="all")
+        compiled = autosp.compile(model, backend=as_inductor_splits(Recording(choice)))
         lifetimes = Lifetimes([*model.parameters(), *model.buffers()])
         with lifetimes:
             loss = compiled(input_ids=ids, labels=ids).loss
@@ -48,7 +39,7 @@ def measure(layers):
         lifetimes.live_at_peak(grads | host),
         [row for number, row in between.items() if number in host],
     ]
-    plan, _ = planned[-1]
+    plan = planned[-1]
     predicted = [plan.kept_bytes, plan.peak_bytes, plan.offloaded_bytes]
     measured = [sum(row[0] for row in rows) for rows in storages]
     return [nbytes / LENGTH / 1024 for nbytes in (*measured, *predicted)]
