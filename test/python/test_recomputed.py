@@ -147,7 +147,7 @@ def test_every_budget(name, monkeypatch):
             call = torch.compile(made, backend=checkpointing.Recomputation("aot_eager", choice))
             call(inputs())
             plans[tuple(splits[-1].actions.items())] = choice
-    assert len(plans) > 4
+    assert len(plans) >= 4
     for choice in plans.values():
         monkeypatch.setattr(machine, "memory_at_hand", lambda *_, n=choice.memory_bytes: n)
         check_two_steps(made, device="h100")
