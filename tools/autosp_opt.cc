@@ -1,7 +1,7 @@
 // autosp-opt: runs named steps of the compiler on a graph in text form and prints the result.
 //
 //   autosp-opt [--steps=a,b] [--ranks=N] [--outputs=auto|full|local] [--grad-sync=on|off]
-//   [--seq-dims=name:dim,…]
+//   [--seq-dims=name:dim,…] [--attention=auto|gather_kv]
 //              [--print=step|all] file|-
 //   autosp-opt --list
 //
@@ -57,6 +57,8 @@ void set_option(Arguments& arguments, std::string_view key, const std::string& v
     arguments.steps = split(value, ',');
   } else if (key == "ranks") {
     options.ranks = integer(value);
+  } else if (key == "attention") {
+    options.attention = value;
   } else if (key == "outputs") {
     options.outputs = value;
   } else if (key == "grad-sync" && (value == "on" || value == "off")) {

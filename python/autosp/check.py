@@ -372,6 +372,8 @@ def _judge(name, want, got, tolerance, floor):
     if not torch.equal(got.isnan(), want.isnan()):
         return Row(name, float("inf"), size, "not a number elsewhere")
     off = float((got.double().nan_to_num() - want.double().nan_to_num()).norm())
+    if not off:
+        return Row(name, 0.0, size, "equal")
     error = off / (size + floor) if size + floor else float("inf")
     if error <= tolerance:
         return Row(name, error, size, "rounding")

@@ -49,7 +49,9 @@ Application sdpa_rule(const Call& call) {
     queries.push_back(groups.back());
     for (LetterId letter : application.dim("r", *repeats)) queries.back().push_back(letter);
   }
-  const DimLetters q = application.dim("q", result[lead], LetterKind::kAttend);
+  const bool causal = call.boolean_or("is_causal", false);
+  const DimLetters q =
+      application.dim("q", result[lead], causal ? LetterKind::kAttend : LetterKind::kQuery);
   const DimLetters k = application.dim("k", key[key.size() - 2], LetterKind::kAttend);
   const DimLetters d = application.dim("d", query.back(), LetterKind::kWhole);
   const DimLetters e = application.dim("e", value.back());
@@ -91,7 +93,7 @@ std::vector<OpDef> make_ops() {
               "torch.nn.functional.scaled_dot_product_attention"},
              "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "
              "enable_gqa=False",
-             "… q d, … k d, … k e, … q k -> … q e  attend q k, whole d",
+             "… q d, … k d, … k e, … q k -> … q e  attend k, query q (causal: attend), whole d",
              sdpa_rule};
   sdpa.refuse = refuse_dropout;
   return {std::move(sdpa)};

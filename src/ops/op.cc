@@ -90,6 +90,8 @@ std::string_view letter_kind_name(LetterKind kind) {
       return "max";
     case LetterKind::kWhole:
       return "whole";
+    case LetterKind::kQuery:
+      return "query";
     case LetterKind::kAttend:
       return "attend";
     case LetterKind::kPrefix:

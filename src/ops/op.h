@@ -35,6 +35,7 @@ enum class LetterKind : uint8_t {
   kMax,     // in operands only: combined by maximum or minimum
   kWhole,   // must be seen whole (softmax, sort, a static cut, anything unknown)
   kAttend,  // query or key length inside an attention: whole there, and a seed of the token axes
+  kQuery,   // the same, of queries whose rows don't depend on their position: pass, and a seed
   kPrefix,  // in the result: the first rows of the operand's letter `link` (a trim at the end)
   kBag,     // the rows of the letter `link` in another order (sort; what an index tensor picks)
   kIndex,   // in the result: made from the global position (arange)

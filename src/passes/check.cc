@@ -397,7 +397,7 @@ class Checker {
     }
     const Letter& letter = rule.letters[leaf->letter];
     if (letter.kind != LetterKind::kPass && letter.kind != LetterKind::kSum &&
-        letter.kind != LetterKind::kIndex) {
+        letter.kind != LetterKind::kIndex && letter.kind != LetterKind::kQuery) {
       fail("runs sharded along a letter that must be " +
            std::string(letter_kind_name(letter.kind)));
     }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
+#include <set>
 
 #include "ir/builder.h"
 #include "ir/text.h"
@@ -12,6 +14,7 @@
 #include "passes/decompose_attention.h"
 #include "passes/functionalize.h"
 #include "passes/prove_causal.h"
+#include "passes/spell_causal.h"
 #include "sharding/attention.h"
 #include "sharding/placement.h"
 #include "support/error.h"
@@ -63,12 +66,24 @@ bool shard(PipelineState& state) {
   if (options.ranks == 1) return false;
   std::map<std::string, int> seq_dims;
   for (const auto& [name, dim] : options.seq_dims) seq_dims[name] = static_cast<int>(dim);
-  Axes axes(state.graph, seq_dims);
-  std::vector<AttentionRegion> regions = find_attention(axes);
-  if (axes.token_axes().empty()) refuse_without_tokens(state.graph);
   const auto ranks = static_cast<int>(options.ranks);
-  choose_heads(axes, ranks, regions);
-  const Placements placements(axes, ranks, regions);
+  const bool exchange = options.attention == "auto";
+  std::unique_ptr<Axes> axes;
+  std::vector<AttentionRegion> regions;
+  const auto analyse = [&] {
+    axes = std::make_unique<Axes>(state.graph, seq_dims);
+    regions = find_attention(*axes);
+    if (exchange) choose_heads(*axes, ranks, regions);
+  };
+  analyse();
+  if (axes->token_axes().empty()) refuse_without_tokens(state.graph);
+  std::set<NodeId> gathering;
+  for (const AttentionRegion& region : regions) {
+    if (region.head < 0) gathering.insert(region.core.back());
+  }
+  if (spell_causal(state.graph, gathering)) analyse();
+  std::erase_if(regions, [](const AttentionRegion& region) { return region.head < 0; });
+  const Placements placements(*axes, ranks, regions);
   Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});
   state.graph = std::move(elaborated.graph);
   state.outputs = std::move(elaborated.outputs);
@@ -119,10 +134,11 @@ void check_options(const Options& options) {
   if (options.ranks < 1)
     throw Unsupported("the number of ranks must be at least 1, not " +
                       std::to_string(options.ranks));
-  if (options.attention != "auto") {
+  if (options.attention != "auto" && options.attention != "gather_kv") {
     throw Unsupported(
         "attention=\"" + options.attention +
-        "\" is not supported; the choice is \"auto\" (heads are exchanged for tokens)");
+        "\" is not supported; the choices are \"auto\" (heads are exchanged for tokens where "
+        "they fit) and \"gather_kv\" (keys and values are gathered)");
   }
   if (options.outputs != "auto" && options.outputs != "full" && options.outputs != "local") {
     throw Unsupported("outputs=\"" + options.outputs +

@@ -17,7 +17,9 @@ namespace autosp {
 
 struct Options {
   int64_t ranks = 1;
-  std::string attention = "auto";           // "auto": exchange heads for tokens
+  // "auto": heads are exchanged for tokens where they fit the ranks, else as "gather_kv": every
+  // rank attends from its own queries to all keys and values, which are gathered.
+  std::string attention = "auto";
   std::string outputs = "auto";             // "auto", "full" or "local"
   bool grad_sync = true;                    // reduce parameter gradients inside the program
   std::map<std::string, int64_t> seq_dims;  // user input -> dimension that carries tokens

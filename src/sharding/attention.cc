@@ -25,7 +25,8 @@ bool in_results(const Application& application, LetterId letter) {
                      [letter](const TensorLetters& result) { return contains(result, letter); });
 }
 
-// Finds softmax(q @ k) @ v around one softmax.
+// Finds softmax(q @ k) @ v around one softmax. Columns may be put beside the scores before the
+// softmax and taken away after it (attention sinks).
 class ScorePattern {
  public:
   ScorePattern(const Axes& axes, const std::vector<std::vector<NodeId>>& users, NodeId softmax)
@@ -39,9 +40,9 @@ class ScorePattern {
       if (rule.letters[letter].kind != LetterKind::kWhole || count_operands(rule, letter) == 0)
         continue;
       const FactorList leaves = axes_.letter_leaves(softmax_, letter);
-      if (leaves.size() == 1) axis_ = leaves[0];
+      if (leaves.size() == 1) axes_along_ = {leaves[0]};
     }
-    if (axis_ < 0) return {};
+    if (axes_along_.empty()) return {};
     scores = find_scores();
     if (scores == kNoNode) return {};
     const NodeId product = find_product();
@@ -54,18 +55,43 @@ class ScorePattern {
   LetterId query = -1;
 
  private:
+  bool is_axis(FactorId leaf) const {
+    return std::find(axes_along_.begin(), axes_along_.end(), leaf) != axes_along_.end();
+  }
+
   bool has_axis(NodeId value) const {
     for (const FactorList& dim : axes_.value_leaves(value, 0)) {
-      if (std::find(dim.begin(), dim.end(), axis_) != dim.end()) return true;
+      if (std::any_of(dim.begin(), dim.end(), [this](FactorId leaf) { return is_axis(leaf); }))
+        return true;
     }
     return false;
+  }
+
+  // An operator that lengthens or shortens a dimension (cat, a slice) gives it another axis: where
+  // one of the two is the scores' the other one is too.
+  void follow(NodeId node) {
+    const Application& rule = axes_.application(node);
+    if (rule.results.size() != 1) return;
+    const TensorLetters& result = rule.results[0];
+    for (const Operand& operand : rule.operands) {
+      if (operand.letters.size() != result.size()) continue;
+      for (size_t dim = 0; dim < result.size(); ++dim) {
+        if (operand.letters[dim].size() != 1 || result[dim].size() != 1) continue;
+        if (operand.letters[dim] == result[dim]) continue;
+        const FactorList before = axes_.letter_leaves(node, operand.letters[dim][0]);
+        const FactorList after = axes_.letter_leaves(node, result[dim][0]);
+        if (before.size() != 1 || after.size() != 1) continue;
+        if (is_axis(before[0]) && !is_axis(after[0])) axes_along_.push_back(after[0]);
+        if (is_axis(after[0]) && !is_axis(before[0])) axes_along_.push_back(before[0]);
+      }
+    }
   }
 
   LetterId axis_letter(NodeId node, bool summed) const {
     const Application& rule = axes_.application(node);
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
       const FactorList leaves = axes_.letter_leaves(node, letter);
-      if (leaves.size() != 1 || leaves[0] != axis_) continue;
+      if (leaves.size() != 1 || !is_axis(leaves[0])) continue;
       if (summed ? rule.letters[letter].kind == LetterKind::kSum
                  : in_results(rule, letter) && count_operands(rule, letter) == 1) {
         return letter;
@@ -89,6 +115,7 @@ class ScorePattern {
     std::vector<NodeId> todo;
     std::set<NodeId> seen;
     const auto push = [&](NodeId node) {
+      follow(node);
       for (const Operand& operand : axes_.application(node).operands) {
         if (axes_.facts(operand.value).activation() && has_axis(operand.value) &&
             seen.insert(operand.value).second) {
@@ -125,7 +152,7 @@ class ScorePattern {
               return contains(operand.letters, letter) && contains(operand.letters, key);
             });
         if (with_key) continue;
-        if (axes_.letter_leaves(node, letter) == FactorList{axis_}) return letter;
+        if (axes_.letter_leaves(node, letter) == axes_.letter_leaves(node, key)) return letter;
         best = letter;
       }
     }
@@ -133,7 +160,7 @@ class ScorePattern {
   }
 
   // Walks from the softmax towards the outputs to the product that sums the axis.
-  NodeId find_product() const {
+  NodeId find_product() {
     std::vector<NodeId> todo{softmax_};
     std::set<NodeId> seen;
     while (!todo.empty()) {
@@ -142,6 +169,7 @@ class ScorePattern {
       for (NodeId user : users_[node]) {
         if (user >= axes_.graph().size() || !seen.insert(user).second) continue;
         if (multiplies_activations(user) && axis_letter(user, /*summed=*/true) >= 0) return user;
+        follow(user);
         if (has_axis(user)) todo.push_back(user);
       }
     }
@@ -169,13 +197,11 @@ class ScorePattern {
   const Axes& axes_;
   const std::vector<std::vector<NodeId>>& users_;
   NodeId softmax_;
-  FactorId axis_ = -1;
+  FactorList axes_along_;  // of the scores, and of what they are with other columns
 };
 
-// The one pass letter's leaf that is `factor` in a node's rule; `several` is set where there are
-// more.
-std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId factor,
-                                    bool* several = nullptr) {
+// The pass letter's leaf that is `factor` in a node's rule, if there is exactly one.
+std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId factor) {
   const Application& rule = axes.application(node);
   std::optional<LetterLeaf> found;
   bool more = false;
@@ -188,7 +214,6 @@ std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId fact
       found = LetterLeaf{letter, static_cast<int>(position)};
     }
   }
-  if (several != nullptr) *several = more;
   return more ? std::nullopt : found;
 }
 
@@ -261,7 +286,8 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
     const Application& rule = axes.application(node.id);
     bool fused = false;
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-      if (rule.letters[letter].kind != LetterKind::kAttend) continue;
+      const LetterKind kind = rule.letters[letter].kind;
+      if (kind != LetterKind::kAttend && kind != LetterKind::kQuery) continue;
       fused = true;
       axes.add_token_letter(node.id, letter);
     }
@@ -288,24 +314,14 @@ void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& reg
   const Graph& graph = axes.graph();
   const std::vector<std::vector<NodeId>> node_users = users(graph);
   for (AttentionRegion& region : regions) {
-    std::string sizes;
     for (FactorId leaf : shared_factors(axes, region)) {
       const Expr& size = axes.factors().size(leaf);
       if (size.is_constant() && size.constant_value() % ranks == 0) {
         region.head = leaf;
         break;
       }
-      sizes += (sizes.empty() ? "" : ", ") + size.to_string();
     }
-    const Node& anchor = graph.node(region.core.back());
-    if (region.head < 0) {
-      throw Unsupported(anchor.target + " at " + anchor.source +
-                        ": exchanging heads for tokens over " + std::to_string(ranks) +
-                        " ranks needs a number of heads shared by queries, keys and values that " +
-                        std::to_string(ranks) + " divides; this attention offers " +
-                        (sizes.empty() ? "none" : sizes) +
-                        ". Use a group whose size divides the number of key/value heads.");
-    }
+    if (region.head < 0) continue;
     const std::set<NodeId> core(region.core.begin(), region.core.end());
     std::set<NodeId> members = core;
     for (NodeId node : region.core) {
@@ -316,20 +332,23 @@ void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& reg
         }
       }
     }
+    // An operator that mixes heads leaves the queries to cut.
+    const bool per_head = std::all_of(members.begin(), members.end(), [&](NodeId node) {
+      return pass_leaf(axes, node, region.head).has_value();
+    });
+    if (!per_head) {
+      region.head = -1;
+      continue;
+    }
     std::set_difference(members.begin(), members.end(), core.begin(), core.end(),
                         std::back_inserter(region.spread));
   }
 }
 
 LetterLeaf head_letter(const Axes& axes, const AttentionRegion& region, NodeId node) {
-  bool several = false;
-  if (const auto found = pass_leaf(axes, node, region.head, &several)) return *found;
-  const Node& bad = axes.graph().node(node);
-  throw Unsupported(
-      bad.target + " at " + bad.source + ": inside an attention that is computed per head, this " +
-      (several ? "operator has the heads in two places" : "operator mixes the heads") +
-      "; sequence parallelism by exchanging heads needs every operator between the scores and the "
-      "attended values to work on each head alone");
+  const auto found = pass_leaf(axes, node, region.head);
+  ensure(found.has_value(), "an attention is cut along heads that one of its operators mixes");
+  return *found;
 }
 
 }  // namespace autosp

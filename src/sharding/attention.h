@@ -32,12 +32,12 @@ struct AttentionRegion {
 // token axes).
 std::vector<AttentionRegion> find_attention(Axes& axes);
 
-// Chooses each region's head factor for `ranks` and grows `spread`. Throws Unsupported where no
-// factor that queries, keys and values share is divisible by `ranks`.
+// Chooses each region's head factor for `ranks` and grows `spread`. A region is left with head = -1
+// where no factor that queries, keys and values share is divisible by `ranks`, or an operator in
+// it mixes heads.
 void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions);
 
-// The letter leaf of the region's head factor in a node's rule; throws Unsupported when the node
-// has none or several.
+// The letter leaf of the region's head factor in the rule of one of its nodes.
 LetterLeaf head_letter(const Axes& axes, const AttentionRegion& region, NodeId node);
 
 }  // namespace autosp

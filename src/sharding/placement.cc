@@ -79,7 +79,8 @@ Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionR
 bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   const Application& rule = axes_.application(node);
   const LetterKind kind = rule.letters[leaf.letter].kind;
-  if (kind != LetterKind::kPass && kind != LetterKind::kSum && kind != LetterKind::kIndex)
+  if (kind != LetterKind::kPass && kind != LetterKind::kSum && kind != LetterKind::kIndex &&
+      kind != LetterKind::kQuery)
     return false;
   // A letter that stands twice in one tensor has no single place to cut, and one whose dimension
   // the value itself splits differently has no place at all.

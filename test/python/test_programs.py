@@ -7,7 +7,7 @@ operators it inserts, not of a compiler behind it.
 import pytest
 from forms import FORMS
 from parity import check_simulated
-from programs import PROGRAMS, PROGRAMS_OF_THREE
+from programs import PROGRAMS, PROGRAMS_OF_THREE, head_mask, lm
 
 # What four ranks divide otherwise: shards of one row, labels on one of them, merged rows, masks.
 ON_FOUR = [
@@ -44,6 +44,34 @@ def test_three_ranks(name):
 def test_four_ranks(name):
     program = PROGRAMS[name]
     check_simulated(program.make, program.inputs(), 4, program.tolerance)
+
+
+ANY_HEADS = {
+    "causal": lm(layers=1, heads=3, kv_heads=3, width=12, length=12),
+    "grouped": lm(layers=1, heads=6, kv_heads=2, width=24, length=12, positions="rotary"),
+    "one key head": lm(layers=1, heads=4, kv_heads=1, length=12),
+    "one key head in sdpa": lm(layers=1, heads=4, kv_heads=1, length=12, style="gqa"),
+    "eager": lm(layers=1, heads=3, kv_heads=3, width=12, length=12, style="eager"),
+    "mask per head": lm(
+        layers=1, heads=5, kv_heads=5, width=20, length=12, style="mask", inputs=head_mask
+    ),
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("name", ANY_HEADS)
+def test_any_number_of_heads(name, ranks):
+    program = ANY_HEADS[name]
+    check_simulated(program.make, program.inputs(), ranks, program.tolerance)
+
+
+@pytest.mark.parametrize(
+    "name", ["rotary", "grouped heads in sdpa", "eager attention", "encoder decoder", "mask float"]
+)
+def test_gathered_keys_and_values(name):
+    program = PROGRAMS[name]
+    options = {"attention": "gather_kv"}
+    check_simulated(program.make, program.inputs(), 2, program.tolerance, **options)
 
 
 @pytest.mark.slow

@@ -16,12 +16,12 @@ std::string heads(std::string_view keys, std::string_view more) {
 TEST(Attention, QueriesAndKeysAreSeedsFeaturesAreWhole) {
   EXPECT_EQ(
       rule_of(heads("4", "%q, %k, %v, is_causal=False, scale=0.5")),
-      "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e) -> (b)(h)(q)(e)  attend q, attend k, whole d");
+      "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e) -> (b)(h)(q)(e)  query q, attend k, whole d");
 }
 
 TEST(Attention, AMaskIsBroadcastInEveryCallStyle) {
   const std::string expected =
-      "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e), ()()(q)(k) -> (b)(h)(q)(e)  attend q, attend k, "
+      "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e), ()()(q)(k) -> (b)(h)(q)(e)  query q, attend k, "
       "whole d";
   EXPECT_EQ(rule_of(heads("4", "%q, %k, %v, %m")), expected);
   EXPECT_EQ(rule_of(heads("4", "query=%q, key=%k, value=%v, attn_mask=%m, dropout_p=0.0")),
@@ -30,16 +30,16 @@ TEST(Attention, AMaskIsBroadcastInEveryCallStyle) {
     %q: f32[2, 4, s, 8] = input user "q"
     %m: bool[s, s] = input user "m"
     %y: f32[2, 4, s, 8] = torch.nn.functional.scaled_dot_product_attention(%q, %q, %q, %m))"),
-            "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e), (q)(k) -> (b)(h)(q)(e)  attend q, attend k, "
+            "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e), (q)(k) -> (b)(h)(q)(e)  query q, attend k, "
             "whole d");
 }
 
 TEST(Attention, GroupedHeads) {
   EXPECT_EQ(
       rule_of(heads("2", "%q, %k, %v, enable_gqa=True")),
-      "(b)(g r)(q)(d), (b)(g)(k)(d), (b)(g)(k)(e) -> (b)(g r)(q)(e)  attend q, attend k, whole d");
+      "(b)(g r)(q)(d), (b)(g)(k)(d), (b)(g)(k)(e) -> (b)(g r)(q)(e)  query q, attend k, whole d");
   EXPECT_EQ(rule_of(heads("1", "%q, %k, %v, enable_gqa=True")),
-            "(b)(r)(q)(d), (b)()(k)(d), (b)()(k)(e) -> (b)(r)(q)(e)  attend q, attend k, whole d");
+            "(b)(r)(q)(d), (b)()(k)(d), (b)()(k)(e) -> (b)(r)(q)(e)  query q, attend k, whole d");
   EXPECT_THROW(rule_of(heads("3", "%q, %k, %v, enable_gqa=True")), Unsupported);
 }
 
