@@ -62,7 +62,9 @@ def compile(
         seq_dims: names of inputs mapped to the dimension that carries tokens, for programs without
             attention: {"x": 1}.
 
-        attention: "auto", heads are exchanged for tokens around every attention.
+        attention: "auto", heads are exchanged for tokens around every attention whose number of
+            key heads the ranks divide; around others as with "gather_kv": every rank attends from
+            its own queries to all keys and values, which are gathered.
 
         checkpointing: what the forward keeps for the backward; the rest is computed again.
             "auto": the fastest that fits into the memory at hand when the model is first called,
