@@ -28,8 +28,8 @@ class LocalValues {
 
   const Layout& layout() const { return layout_; }
 
-  // What a value of the program is on a rank once it has been computed. A partial sum stays one only
-  // where a reader wants it; `as` sums it for others.
+  // What a value of the program is on a rank once it has been computed. A partial sum stays one
+  // only where a reader wants it; `as` sums it for others.
   void set(NodeId value, NodeId local, const Placement& placement);
   bool is_made(NodeId value) const { return locals_[value] != kNoNode; }
   NodeId local(NodeId value) const { return locals_[value]; }
