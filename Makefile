@@ -8,6 +8,7 @@
 #   make bench       engine and step times, into bench/results
 #   make asan        C++ and text tests under ASan and UBSan
 #   make fuzz        random input for the parser under ASan and UBSan for SECONDS= seconds
+#   make zoo         every causal-LM architecture of transformers against one device (about an hour)
 #   make clean       removes what was built (.venv stays)
 
 SHELL := /bin/bash
@@ -20,7 +21,7 @@ SECONDS ?= 300
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: build train test test-fast lint bench asan fuzz clean
+.PHONY: build train test test-fast lint bench asan fuzz zoo clean
 .DELETE_ON_ERROR:
 
 # Two makes at once in one checkout wait for each other.
@@ -55,6 +56,9 @@ test-fast: build
 asan: $(VENV)/.package
 	@$(call cmake_build,asan)
 	@$(PY) test/run_all.py --asan
+
+zoo: build
+	@$(PY) test/zoo/zoo.py --jobs $(JOBS) --record
 
 fuzz: $(VENV)/.package
 	@$(call cmake_build,asan,--target parse_fuzz)

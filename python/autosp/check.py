@@ -57,7 +57,8 @@ class Row:
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What `check` found: `rows`, the worst first; `tolerance`, relative, and the narrowest dtype
-    it follows from; `plan`, the report of rank 0's program (see `autosp.explain`).
+    it follows from; `plan`, the report of rank 0's program (see `autosp.explain`), and the engine's
+    time for it in milliseconds.
     """
 
     ranks: int
@@ -65,6 +66,7 @@ class Report:
     tolerance: float
     dtype: torch.dtype
     plan: object
+    engine_ms: float
 
     def __getstate__(self):
         return vars(self) | {"plan": None}  # the engine's objects stay in their process
@@ -156,7 +158,8 @@ class Reference:
         dtype = _narrowest(self.gm)
         tolerance = TOLERANCES[dtype] if tolerance is None else tolerance
         rows = _rows(self._outputs, self._leaves.values(), self._step, steps, tolerance)
-        return Report(sp, rows, tolerance, dtype, plan)
+        engine_ms = sum(ns for _, ns in plan.step_ns) / 1e6
+        return Report(sp, rows, tolerance, dtype, plan.report, engine_ms)
 
     def _capture(self, model, dynamic):
         function, self._names = traceable(model)
@@ -214,7 +217,7 @@ class Reference:
         return _Step([x.detach() for x in outputs], grads)
 
     def _on_ranks(self, ranks, options):
-        """The report of the plan, and every rank's step; parts of sharded outputs are joined."""
+        """The plan, and every rank's step; parts of sharded outputs are joined."""
         programs = []
         for _ in range(ranks):
             gm = _copy(self.gm)
@@ -222,7 +225,7 @@ class Reference:
         plan = programs[0][1]
         if any(other.hash != plan.hash for _, other in programs):
             raise InternalError("the same program gave different plans")
-        report, dims = plan.report, [plan.sharded_dims[i] for i in self._outputs.values()]
+        dims = [plan.sharded_dims[i] for i in self._outputs.values()]
 
         def on_rank(rank):
             gm, plan = programs[rank]
@@ -238,7 +241,7 @@ class Reference:
                 whole = torch.cat([step.outputs[i] for step in steps], dim)
                 for step in steps:
                     step.outputs[i] = whole
-        return report, steps
+        return plan, steps
 
     def _rank_step(self, gm, rank, dims):
         inputs = [
