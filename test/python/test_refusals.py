@@ -5,9 +5,9 @@ import re
 
 import autosp
 import pytest
-import simulate
 import torch
 import torch.distributed as dist
+from autosp import simulate
 from torch import nn
 
 
