@@ -80,12 +80,17 @@ def _pad(x, dim, before, after, fill=0.0):
     return F.pad(x, [0, 0] * (x.dim() - 1 - dim) + [before, after], value=fill)
 
 
-def _extend(x, dim, length, exact, ranks, fill=0.0):
-    """Rows of `fill` behind the n rows of x, so that there are P*u. Exact: there are none to add, n
-    and P*u are two names of one number. (Not exact, but none to add: a compiler makes a graph of
-    its own for such lengths.)
+def _extend(x, dim, length, exact, ranks, edge):
+    """Rows behind the n rows of x, so that there are P*u: copies of the last one (`edge`), or
+    zeros. Exact: there are none to add, n and P*u are two names of one number. (Not exact, but none
+    to add: a compiler makes a graph of its own for such lengths.)
     """
-    return x if exact else _pad(x, dim, 0, ranks * length - x.size(dim), fill)
+    if exact:
+        return x
+    if not edge:
+        return _pad(x, dim, 0, ranks * length - x.size(dim))
+    rows = torch.arange(ranks * length, device=x.device)
+    return x.index_select(dim, rows.clamp(max=x.size(dim) - 1))
 
 
 def _own_part(x, dim, length, rank):
@@ -158,13 +163,13 @@ def v_to_r(x, rank):
 
 
 @_operator(
-    "r_to_s(Tensor x, int dim, SymInt length, bool exact, float fill, int rank, int ranks,"
-    " str group) -> Tensor"
+    "r_to_s(Tensor x, int dim, SymInt length, bool exact, int rank, int ranks, str group,"
+    " bool edge=True) -> Tensor"
 )
-def r_to_s(x, dim, length, exact, fill, rank, ranks, group):
+def r_to_s(x, dim, length, exact, rank, ranks, group, edge=True):
     size = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _own_part(_extend(x, dim, length, exact, ranks, fill), dim, length, rank),
+        lambda x: _own_part(_extend(x, dim, length, exact, ranks, edge), dim, length, rank),
         lambda g: s_to_r(g, dim, size, exact, rank, ranks, group),
         x,
     )
@@ -177,19 +182,19 @@ def s_to_r(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
         lambda x: _gather(x, dim, size, exact, ranks, group),
-        lambda g: r_to_s(g, dim, length, exact, 0.0, rank, ranks, group),
+        lambda g: r_to_s(g, dim, length, exact, rank, ranks, group, edge=False),
         x,
     )
 
 
 @_operator(
-    "v_to_s(Tensor x, int dim, SymInt length, bool exact, float fill, int rank, int ranks,"
-    " str group) -> Tensor"
+    "v_to_s(Tensor x, int dim, SymInt length, bool exact, int rank, int ranks, str group,"
+    " bool edge=True) -> Tensor"
 )
-def v_to_s(x, dim, length, exact, fill, rank, ranks, group):
+def v_to_s(x, dim, length, exact, rank, ranks, group, edge=True):
     size = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _own_part(_extend(x, dim, length, exact, ranks, fill), dim, length, rank),
+        lambda x: _own_part(_extend(x, dim, length, exact, ranks, edge), dim, length, rank),
         lambda g: _s_to_p(g, dim, size, exact, rank, ranks, group),
         x,
     )
@@ -204,7 +209,7 @@ def _s_to_p(x, dim, size, exact, rank, ranks, group):
         return _first_rows(x, dim, size, exact)
 
     return _WithAdjoint.apply(
-        place, lambda g: v_to_s(g, dim, length, exact, 0.0, rank, ranks, group), x
+        place, lambda g: v_to_s(g, dim, length, exact, rank, ranks, group, edge=False), x
     )
 
 
@@ -215,18 +220,21 @@ def s_to_v(x, dim, size, exact, rank, ranks, group):
     length = x.size(dim)
     return _WithAdjoint.apply(
         lambda x: _gather(x, dim, size, exact, ranks, group),
-        lambda g: p_to_s(g, dim, length, exact, rank, ranks, group),
+        lambda g: p_to_s(g, dim, length, exact, rank, ranks, group, edge=False),
         x,
     )
 
 
 @_operator(
-    "p_to_s(Tensor x, int dim, SymInt length, bool exact, int rank, int ranks, str group) -> Tensor"
+    "p_to_s(Tensor x, int dim, SymInt length, bool exact, int rank, int ranks, str group,"
+    " bool edge=True) -> Tensor"
 )
-def p_to_s(x, dim, length, exact, rank, ranks, group):
+def p_to_s(x, dim, length, exact, rank, ranks, group, edge=True):
     size = x.size(dim)
     return _WithAdjoint.apply(
-        lambda x: _reduce_scatter(_extend(x, dim, length, exact, ranks), dim, length, ranks, group),
+        lambda x: _reduce_scatter(
+            _extend(x, dim, length, exact, ranks, edge), dim, length, ranks, group
+        ),
         lambda g: s_to_v(g, dim, size, exact, rank, ranks, group),
         x,
     )
@@ -234,9 +242,9 @@ def p_to_s(x, dim, length, exact, rank, ranks, group):
 
 @_operator(
     "all_to_all(Tensor[] xs, int[] split_dims, SymInt[] lengths, int[] concat_dims, SymInt[] sizes,"
-    " bool exact, int ranks, str group) -> Tensor[]"
+    " bool exact, int ranks, str group, bool edge=True) -> Tensor[]"
 )
-def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group):
+def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group, edge=True):
     """One exchange for the whole list: the i-th tensor goes from whole along `split_dims[i]` to
     parts of `lengths[i]`, and from parts along `concat_dims[i]` to whole, `sizes[i]`. The backward
     is one exchange too, of the cotangents that are needed.
@@ -251,7 +259,7 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group)
 
     def exchange(*xs):
         pieces = [
-            _split(_extend(x, dim, length, exact, ranks), dim, length, ranks)
+            _split(_extend(x, dim, length, exact, ranks, edge), dim, length, ranks)
             for x, dim, length in zip(xs, split_dims, lengths, strict=True)
         ]
         rows = (
@@ -275,6 +283,7 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group)
             exact,
             ranks,
             group,
+            edge=False,
         )
         results = [None] * len(cotangents)
         for i, result in zip(wanted, back, strict=True):

@@ -124,7 +124,14 @@ LocalResult arange_local(LocalForm& form) {
   const Expr start = range.start + before * range.step;
   std::vector<Arg> args = {Arg::size_of(start), Arg::size_of(start + length * range.step)};
   if (range.step != Expr(1)) args.push_back(Arg::size_of(range.step));
-  return {form.emit("torch.arange", std::move(args), settings(call), local_type(form))};
+  const NodeId numbers =
+      form.emit("torch.arange", std::move(args), settings(call), local_type(form));
+  if (!form.is_ragged()) return {numbers};
+  // Rows past the end are copies of the last one.
+  const Expr last = range.start + (call.result().shape[0] - Expr(1)) * range.step;
+  const bool falls = range.step.as_constant().value_or(1) < 0;
+  return {form.emit("torch.clamp", {Arg::of(numbers)},
+                    {{falls ? "min" : "max", Arg::size_of(last)}}, local_type(form))};
 }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -141,6 +141,8 @@ class LocalForm {
   virtual LetterId letter() const = 0;
   // Whether that is an axis in an order of its own, whose positions every rank numbers from 0.
   virtual bool in_bag() const = 0;
+  // Whether the last parts have rows past the end.
+  virtual bool is_ragged() const = 0;
   virtual const Application& application() const = 0;
   // The argument of the global call with every value replaced by its local counterpart.
   virtual Arg local(std::string_view parameter) const = 0;

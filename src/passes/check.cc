@@ -168,15 +168,22 @@ class Checker {
     return found;
   }
 
-  bool is_trimmed(const Expr& length) const { return trimmed_.contains(local_symbol(length)); }
+  // Whether the last parts have rows past the end: of a trimmed axis, and of one whose length the
+  // ranks don't divide.
+  bool is_ragged(const Expr& length) const {
+    const std::string symbol = local_symbol(length);
+    return trimmed_.contains(symbol) || ragged_.contains(symbol);
+  }
 
   // A local length against the global one that it is a part of, at the lengths of this compilation.
   void check_lengths(const Expr& local, const Expr& global, bool exact, const Arg& ranks) {
     const std::string symbol = local_symbol(local);
     if (is_local(global))
       fail("has the local length " + global.to_string() + " where a global one is expected");
-    if (exact == trimmed_.contains(symbol))
-      fail(exact ? "has padding that it says it has not" : "says that it has padding");
+    const bool ragged = trimmed_.contains(symbol) || ragged_.contains(symbol);
+    if (exact && ragged) fail("has padding that it says it has not");
+    if (!exact && !ragged && extents_.contains(symbol)) fail("says that it has padding");
+    if (!exact && !ragged) ragged_.insert(symbol);
     const std::optional<Expr> rest = divide_exact(local, Expr::symbol(symbol));
     if (!rest) fail("has a length that is no multiple of its part, " + local.to_string());
     const int64_t extent = graph_.hint(global);
@@ -302,8 +309,12 @@ class Checker {
       }
       // One flag speaks for all of an exchange, so it is that of the axis with padding where there
       // is one.
-      check_lengths(in[from], result[from], exact || !is_trimmed(in[from]), node.args.at(6));
-      check_lengths(result[to], in[to], exact || !is_trimmed(result[to]), node.args.at(6));
+      const auto filled = [&](const Expr& local, const Expr& global) {
+        const int64_t held = graph_.hint(local) * node.args.at(6).integer;
+        return exact || (!is_ragged(local) && held == graph_.hint(global));
+      };
+      check_lengths(in[from], result[from], filled(in[from], result[from]), node.args.at(6));
+      check_lengths(result[to], in[to], filled(result[to], in[to]), node.args.at(6));
       out.push_back(Placement::sharded({static_cast<int>(to), 0}));
     }
     return out;
@@ -426,8 +437,8 @@ class Checker {
       if (have.is_sharded() && masked_[operand.value]) masked_[node.id] = true;
     }
     const Expr& length = axes_.factors().size(axes_.leaf_factor(node.id, *leaf));
-    if (letter.kind == LetterKind::kSum && is_trimmed(length) && !masked_[node.id]) {
-      fail("sums rows past the end of a trimmed axis");
+    if (letter.kind == LetterKind::kSum && is_ragged(length) && !masked_[node.id]) {
+      fail("sums rows past the end of the axis");
     }
     std::vector<Placement> out;
     for (size_t element = 0; element < count; ++element) {
@@ -462,6 +473,7 @@ class Checker {
   std::set<std::string> shard_symbols_;
   std::map<std::string, std::string>
       trimmed_;  // length of a trimmed axis -> that of the axis it was cut from
+  std::set<std::string> ragged_;  // local lengths of axes that the ranks don't divide
   std::map<std::string, int64_t>
       extents_;  // local length -> global length, as the first conversion says
   const Node* node_ = nullptr;

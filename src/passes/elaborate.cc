@@ -40,7 +40,7 @@ class Elaborator {
  private:
   friend class Local;
 
-  void check_lengths();
+  void note_lengths();
   void plan_deferred();
   void emit(const Node& node);
   void emit_sharded(const Node& node);
@@ -77,6 +77,9 @@ class Local : public LocalForm {
 
   const Call& call() const override { return call_; }
   LetterId letter() const override { return leaf_.letter; }
+  bool is_ragged() const override {
+    return leaf_.letter >= 0 && !e_.layout().is_exact(e_.axes_.leaf_factor(node_.id, leaf_));
+  }
   bool in_bag() const override {
     return leaf_.letter >= 0 && e_.axes_.is_bag(e_.axes_.leaf_factor(node_.id, leaf_));
   }
@@ -161,7 +164,7 @@ class Local : public LocalForm {
 };
 
 Elaborated Elaborator::run() {
-  check_lengths();
+  note_lengths();
   plan_deferred();
   for (const Node& node : old_.nodes) {
     const int region = placements_.node(node.id).region;
@@ -191,40 +194,21 @@ Elaborated Elaborator::run() {
   return out;
 }
 
-// Every token axis along which something runs sharded has a length that the ranks divide.
-void Elaborator::check_lengths() {
-  std::vector<FactorId> used;
+// Lengths of token axes that the ranks divide stay so; other lengths are those of another program,
+// whose last parts are filled up.
+void Elaborator::note_lengths() {
+  const int count = placements_.ranks();
   for (const Node& node : old_.nodes) {
     const NodePlacement& placed = placements_.node(node.id);
     if (!placed.sharded || placed.region >= 0) continue;
     const FactorId leaf = axes_.leaf_factor(node.id, *placed.sharded);
-    const FactorId base = axes_.is_bag(leaf) ? axes_.bag_base(leaf) : axes_.shard_base(leaf);
-    if (std::find(used.begin(), used.end(), base) == used.end()) used.push_back(base);
-  }
-  const int count = placements_.ranks();
-  for (FactorId axis : used) {
+    const FactorId axis = axes_.is_bag(leaf) ? axes_.bag_base(leaf) : axes_.shard_base(leaf);
     const Expr& size = axes_.factors().size(axis);
-    const int64_t length = old_.hint(size);
-    if (length % count == 0 && length > 0) {
-      if (!size.is_constant()) divisible_.push_back(size);
-      continue;
+    if (old_.hint(size) == 0) {
+      throw Unsupported(where(node) + ": the sequence has no tokens, so there is nothing to divide");
     }
-    std::string input = "the sequence";
-    for (const Node& node : old_.nodes) {
-      if (node.kind != NodeKind::kInput || node.input != InputKind::kUser) continue;
-      for (const Occurrence& occurrence : axes_.token_occurrences(node.id, 0)) {
-        if (axes_.value_leaves(node.id, 0)[occurrence.dim][occurrence.position] == axis) {
-          input = "dimension " + std::to_string(occurrence.dim) + " of the input " + node.target;
-        }
-      }
-    }
-    const std::string ranks = std::to_string(count);
-    throw Unsupported(input + " carries the sequence and has " + std::to_string(length) +
-                      " tokens, which " + ranks + " ranks do not divide" +
-                      (length < count ? " (there are fewer tokens than ranks)" : "") +
-                      ". Pad the sequence to a multiple of " + ranks +
-                      " (labels with the ignore_index of the loss), or use a group "
-                      "whose size divides it.");
+    const bool known = std::find(divisible_.begin(), divisible_.end(), size) != divisible_.end();
+    if (!known && !size.is_constant() && old_.hint(size) % count == 0) divisible_.push_back(size);
   }
 }
 

@@ -6,12 +6,19 @@
 
 namespace autosp {
 
+bool Layout::is_exact(FactorId leaf) const {
+  if (axes_.shard_base(leaf) != leaf) return false;
+  const FactorId axis = axes_.is_bag(leaf) ? axes_.bag_base(leaf) : leaf;
+  return axes_.graph().hint(axes_.factors().size(axis)) % ranks_ == 0;
+}
+
 Expr Layout::shard_length(FactorId leaf) const {
   const Expr& extent = axes_.factors().size(leaf);
-  const Expr length =
-      is_exact(leaf) ? floor_div(extent, Expr(ranks_)) : shard_length(axes_.shard_base(leaf));
+  const FactorId base = axes_.shard_base(leaf);
+  const Expr filled = is_exact(base) ? extent : extent + Expr(ranks_ - 1);
+  const Expr length = base == leaf ? floor_div(filled, Expr(ranks_)) : shard_length(base);
   for (size_t i = 0; i < definitions_.size(); ++i) {
-    if (definitions_[i].second == length && (is_exact(leaf) || extents_[i] == extent))
+    if (definitions_[i].second == length && extents_[i] == extent)
       return Expr::symbol(definitions_[i].first);
   }
   definitions_.emplace_back("shard" + std::to_string(definitions_.size()), length);

@@ -16,13 +16,13 @@ class Layout {
   Layout(const Axes& axes, int ranks) : axes_(axes), ranks_(ranks) {}
 
   // A rank's length of a sharded factor, as a symbol of its own ("shard0"): the factor's size over
-  // the ranks, or the symbol of the axis that a prefix follows ("shard2 = shard0"). Equal lengths
-  // of whole axes share a symbol.
+  // the ranks, or the symbol of the axis that a prefix follows ("shard2 = shard0"). Axes of
+  // equal lengths share a symbol.
   Expr shard_length(FactorId leaf) const;
   // Those symbols with what they stand for, in order of first use.
   const std::vector<std::pair<std::string, Expr>>& definitions() const { return definitions_; }
-  // Whether ranks hold exactly 1/P each (else the last rows are padding).
-  bool is_exact(FactorId leaf) const { return axes_.shard_base(leaf) == leaf; }
+  // Whether ranks hold exactly 1/P each; else the last rows are padding, copies of the last one.
+  bool is_exact(FactorId leaf) const;
 
   std::vector<Expr> shape(const std::vector<Expr>& global, const std::vector<FactorList>& leaves,
                           const Placement& placement) const;

@@ -125,7 +125,6 @@ NodeId LocalValues::convert(NodeId local, NodeId value, int element, const Place
   std::string target;
   if (to.is_sharded()) {
     target = from.kind == Kind::kReplicated ? "autosp.r_to_s" : "autosp.v_to_s";
-    args.push_back(Arg::float_of(0.0));
   } else {
     target = to.kind == Kind::kReplicated ? "autosp.s_to_r" : "autosp.s_to_v";
   }

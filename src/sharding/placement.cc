@@ -95,7 +95,8 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   const FactorId base = bag >= 0 ? axes_.bag_base(bag) : factor;
   for (const Letter& letter : rule.letters) {
     // Rows in another order: only those of tokens, and of all tokens that a rank holds.
-    const bool tokens = axes_.is_token(factor) && axes_.shard_base(base) == base;
+    const bool tokens = axes_.is_token(factor) && axes_.shard_base(base) == base &&
+                        axes_.graph().hint(axes_.factors().size(base)) % ranks_ == 0;
     if (letter.kind == LetterKind::kBag && letter.link == leaf.letter && !tokens) return false;
   }
   if (kind == LetterKind::kIndex && bag >= 0 && !axes_.has_local_positions(node, 0)) return false;

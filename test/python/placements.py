@@ -20,11 +20,11 @@ class Parts:
         self.exact = self.length * ranks == size
         self.other = (dim + 1) % 3  # another dimension of three, for exchanges
 
-    def own(self, xs, fill=0.0):
-        shape = list(xs[0].shape)
-        shape[self.dim] = self.ranks * self.length - self.size
-        tail = torch.full(shape, fill, dtype=xs[0].dtype)
-        padded = [torch.cat([x, tail], self.dim) for x in xs]
+    def own(self, xs, edge=False):
+        """Rows past the end are zeros, or copies of the last one."""
+        more = self.ranks * self.length - self.size
+        last = [x.narrow(self.dim, self.size - 1, 1) * edge for x in xs]
+        padded = [torch.cat([x] + [y] * more, self.dim) for x, y in zip(xs, last, strict=True)]
         return [x.chunk(self.ranks, self.dim)[rank] for rank, x in enumerate(padded)]
 
     def join(self, xs):
@@ -60,8 +60,8 @@ def own(p, xs):
     return p.own(xs)
 
 
-def own_filled(p, xs):
-    return p.own(xs, 1.0)
+def own_repeated(p, xs):
+    return p.own(xs, edge=True)
 
 
 def join(p, xs):
@@ -72,12 +72,16 @@ def place(p, xs):
     return p.place(xs)
 
 
+def own_repeated_of_total(p, xs):
+    return p.own(total(p, xs), edge=True)
+
+
 def own_of_total(p, xs):
     return p.own(total(p, xs))
 
 
 def exchange(p, xs):
-    return p.own([torch.cat(xs, p.other)] * p.ranks)
+    return p.own([torch.cat(xs, p.other)] * p.ranks, edge=True)
 
 
 def exchange_back(p, xs):
@@ -102,13 +106,13 @@ CONVERSIONS = {
         lambda x, p, r, g: ops.r_to_v(x, p.ranks, g, False), same, times_ranks
     ),
     "r_to_s": Conversion(
-        lambda x, p, r, g: ops.r_to_s(x, p.dim, p.length, p.exact, 1.0, r, p.ranks, g),
-        own_filled,
+        lambda x, p, r, g: ops.r_to_s(x, p.dim, p.length, p.exact, r, p.ranks, g),
+        own_repeated,
         join,
     ),
     "v_to_s": Conversion(
-        lambda x, p, r, g: ops.v_to_s(x, p.dim, p.length, p.exact, 1.0, r, p.ranks, g),
-        own_filled,
+        lambda x, p, r, g: ops.v_to_s(x, p.dim, p.length, p.exact, r, p.ranks, g),
+        own_repeated,
         place,
     ),
     "s_to_r": Conversion(
@@ -124,7 +128,7 @@ CONVERSIONS = {
     "p_to_v": Conversion(lambda x, p, r, g: ops.p_to_v(x, g), total, total),
     "p_to_s": Conversion(
         lambda x, p, r, g: ops.p_to_s(x, p.dim, p.length, p.exact, r, p.ranks, g),
-        own_of_total,
+        own_repeated_of_total,
         join,
     ),
     "r_to_p": Conversion(lambda x, p, r, g: ops.r_to_p(x, r), first, same),

@@ -107,7 +107,7 @@ def test_all_to_all(ranks, size):
 
     xs, gs = values(True, 0), values(False, 100)
     per_list = [[x[i] for x in xs] for i in range(2)]
-    forward = [tokens.own(heads[i].join(per_list[i])) for i in range(2)]
+    forward = [tokens.own(heads[i].join(per_list[i]), edge=True) for i in range(2)]
     grads = [heads[i].own(tokens.join([g[i] for g in gs])) for i in range(2)]
 
     def on_rank(rank):
@@ -196,11 +196,11 @@ def test_sharded_mean_loss_has_the_gradients_of_one_device():
     def on_rank(rank):
         name, u = group(), 4
         weight = w.detach().requires_grad_()
-        local = ops.r_to_s(x, 1, u, False, 0.0, rank, ranks, name)
+        local = ops.r_to_s(x, 1, u, False, rank, ranks, name)
         h = torch.tanh(local @ ops.r_to_v(weight, ranks, name))
         (h,) = ops.all_to_all([h], [2], [width // ranks], [1], [n], False, ranks, name)
         (h,) = ops.all_to_all([h.cumsum(1)], [1], [u], [2], [width], False, ranks, name)
-        error = (h - ops.r_to_s(target, 1, u, False, 0.0, rank, ranks, name)).square()
+        error = (h - ops.r_to_s(target, 1, u, False, rank, ranks, name)).square()
         error = ops.mask_tail(error, 1, n, 0.0, rank)
         loss = ops.p_to_r(error.sum(), name) / (n * width)
         loss.backward()

@@ -23,7 +23,7 @@ def program(x, w, rank, ranks, exact, group):
     """Uses every conversion. x: [batch, tokens, 4], w: [4, heads]."""
     n, heads = x.size(1), w.size(1)
     u = n // ranks if exact else (n + ranks - 1) // ranks
-    part = (u, exact, 0.0, rank, ranks, group)
+    part = (u, exact, rank, ranks, group)
     whole = (n, exact, rank, ranks, group)
     h = torch.tanh(ops.r_to_s(x, 1, *part) @ ops.r_to_v(w, ranks, group))
     q, k = ops.all_to_all(
@@ -154,7 +154,7 @@ def fake_group():
 @pytest.mark.inductor
 def test_compiler_cache_keeps_the_ranks_apart(fake_group):
     def own_part(x, rank):
-        return ops.r_to_s(ops.r_to_v(x, 2, fake_group), 0, 2, True, 0.0, rank, 2, fake_group).sin()
+        return ops.r_to_s(ops.r_to_v(x, 2, fake_group), 0, 2, True, rank, 2, fake_group).sin()
 
     x = torch.arange(4.0, requires_grad=True)
     seen = []
@@ -176,7 +176,7 @@ def test_conversions_that_move_nothing_are_no_aliasing_error(dynamic):
     def identities(rank, group):
         def function(x):
             r, p, v = ops.r_to_v(x, 1, group), ops.r_to_p(x, 0), ops.v_to_r(x, 0)
-            part = ops.r_to_s(x, 0, x.size(0), True, 0.0, 0, 1, group)
+            part = ops.r_to_s(x, 0, x.size(0), True, 0, 1, group)
             (exchanged,) = ops.all_to_all([x], [0], [x.size(0)], [1], [x.size(1)], True, 1, group)
             gathered = ops.s_to_r(x, 0, x.size(0), True, 0, 1, group)
             return r, p, v, part, exchanged, gathered, ops.p_to_r(x, group)
@@ -222,7 +222,7 @@ def test_gathered_sizes_are_the_given_symbol():
 
     def gathers(x, group):
         n, u = x.size(0), x.size(0) // 2
-        part = ops.r_to_s.default(x, 0, u, True, 0.0, 0, 2, group)
+        part = ops.r_to_s.default(x, 0, u, True, 0, 2, group)
         whole = ops.s_to_r.default(part, 0, n, True, 0, 2, group)
         again = ops.s_to_v.default(part, 0, n, True, 0, 2, group)
         (exchanged,) = ops.all_to_all.default([part], [1], [2], [0], [n], True, 2, group)

@@ -213,11 +213,6 @@ IN_THE_MODEL = r" at test_disagreement\.py:\d+ in "
 ONE_GRAPH = r"can't be captured as one graph.*at test_disagreement\.py:\d+ in "
 # What the model is, its input, and what every rank says.
 BAD = {
-    "not divisible": (
-        lambda: Ending(mean),
-        ids(15),
-        "input ids carries the sequence and has 15 tokens, which 2 ranks do not divide",
-    ),
     "fewer tokens than ranks": (lambda: Ending(mean), ids(1), "a single token can't be divided"),
     "unknown operator": (
         lambda: Ending(lambda model, x: torch.special.bessel_j0(x).mean()),

@@ -142,15 +142,6 @@ def test_two_ranks_train_like_one_device(text, tmp_path):
     assert done.stdout.count("tokens/s") == 2 * 3 + 1
 
 
-@pytest.mark.gloo
-@pytest.mark.slow
-def test_a_length_that_the_ranks_do_not_divide_is_refused(text):
-    done = _run("--text", text, "--steps", 1, "--seq", 255)
-    assert done.returncode == 1
-    assert "255" in done.stderr
-    assert "the run on 2 ranks failed" in done.stderr
-
-
 @pytest.mark.slow
 def test_one_device_alone_writes_its_record(text, tmp_path):
     record = tmp_path / "record.json"

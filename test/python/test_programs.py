@@ -5,9 +5,25 @@ operators it inserts, not of a compiler behind it.
 """
 
 import pytest
+from autosp.check import Reference
 from forms import FORMS
 from parity import check_simulated
-from programs import PROGRAMS, PROGRAMS_OF_THREE, head_mask, lm
+from programs import (
+    PROGRAMS,
+    PROGRAMS_OF_THREE,
+    Flat,
+    Pooled,
+    Shared,
+    bool_mask,
+    both_losses,
+    class_weights,
+    head_mask,
+    lm,
+    plain,
+    shifted_pad,
+    shifted_slice,
+    summed_none,
+)
 
 # What four ranks divide otherwise: shards of one row, labels on one of them, merged rows, masks.
 ON_FOUR = [
@@ -44,6 +60,50 @@ def test_three_ranks(name):
 def test_four_ranks(name):
     program = PROGRAMS[name]
     check_simulated(program.make, program.inputs(), 4, program.tolerance)
+
+
+class Singular(Pooled):
+    """Divides by the norm of each token: a row of zeros has no gradient."""
+
+    def forward(self, x):
+        return super().forward(x / x.norm(dim=-1, keepdim=True))
+
+
+# Rows past the end: none on the last rank but some on others, on all of the last, on several; sums,
+# losses and positions that must not see them.
+ANY_LENGTH = {
+    "causal": lm(13),
+    "slice shift": lm(13, layers=1, loss=shifted_slice(), ignored=[(0, 0, 3)]),
+    "summed": lm(13, layers=1, loss=summed_none, ignored=[(1, 3, 6)]),
+    "class weights": lm(13, layers=1, loss=class_weights),
+    "label smoothing": lm(13, layers=1, loss=shifted_pad(label_smoothing=0.1)),
+    "two losses": lm(13, layers=1, loss=both_losses),
+    "rotary": lm(13, layers=1, positions="rotary"),
+    "eager": lm(13, layers=1, style="eager"),
+    "mask": lm(13, layers=1, style="mask", inputs=bool_mask),
+    "heads that don't fit": lm(13, layers=1, heads=3, kv_heads=3, width=12),
+    "pooled": plain(Pooled, length=13),
+    "flat": plain(Flat, ids=True, batch=3, length=13),
+    "shared": plain(Shared, length=13),
+    "two tokens": lm(2, layers=1),
+    "three tokens": lm(3, layers=1, positions="rotary"),
+    "singular at zero": plain(Singular, length=13),
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", ANY_LENGTH)
+def test_any_length(name, ranks):
+    program = ANY_LENGTH[name]
+    check_simulated(program.make, program.inputs(), ranks, program.tolerance)
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+@pytest.mark.parametrize("name", ["causal", "summed", "pooled", "three tokens"])
+def test_any_symbolic_length(name, ranks):
+    program = ANY_LENGTH[name]
+    report = Reference(program.make(), program.inputs(), dynamic=True).compare(ranks)
+    assert report.parity, report
 
 
 ANY_HEADS = {

@@ -92,20 +92,6 @@ def test_unknown_option_of_the_backend():
         torch.compile(Model(), backend="autosp", options={"color": 1})(x())
 
 
-@pytest.mark.parametrize(("length", "ranks"), [(9, 2), (3, 4)])
-def test_lengths_that_the_ranks_do_not_divide(length, ranks):
-    raised = errors(ranks, Model(), lambda rank, model: model(x(length)))
-    on_every_rank(autosp.Unsupported, rf"\b{length}\b.*\b{ranks}\b", raised)
-
-
-def test_a_later_length_that_the_ranks_do_not_divide():
-    def calls(rank, model):
-        for length in (8, 12, 16, 7):
-            model(x(length))
-
-    on_every_rank(autosp.Unsupported, r"\b7\b", errors(2, Model(), calls))
-
-
 def test_an_operator_that_must_see_all_tokens():
     model = Model(lambda model, x: x.cumsum(1).square().mean())
     raised = errors(2, model, lambda rank, model: model(x()))

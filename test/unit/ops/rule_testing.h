@@ -88,6 +88,7 @@ class RecordingForm : public LocalForm {
   const Call& call() const override { return call_; }
   LetterId letter() const override { return letter_; }
   bool in_bag() const override { return false; }
+  bool is_ragged() const override { return false; }
   const Application& application() const override { return application_; }
   Arg local(std::string_view parameter) const override { return *call_.find(parameter); }
   std::vector<Expr> local_shape(int result) const override {
