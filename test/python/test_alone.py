@@ -81,7 +81,8 @@ def test_gpt2_with_dropout(backend):
         if isinstance(module, nn.Dropout):
             module.p = 0.1
     inputs, steps = token_inputs(length=15), []
-    for policy in ("off", *POLICIES):
+    policies = POLICIES if backend == "aot_eager" else POLICIES[:1]  # a compilation takes long
+    for policy in ("off", *policies):
         torch._dynamo.reset()
         call = autosp.compile(model, backend=backend, checkpointing=policy)
         steps.append(step(model.train(), call, **inputs))
