@@ -472,7 +472,7 @@ class Checker {
   std::vector<bool> masked_;  // values whose rows past the end of a trimmed axis cost nothing
   std::set<std::string> shard_symbols_;
   std::map<std::string, std::string>
-      trimmed_;  // length of a trimmed axis -> that of the axis it was cut from
+      trimmed_;                   // length of a trimmed axis -> that of the axis it was cut from
   std::set<std::string> ragged_;  // local lengths of axes that the ranks don't divide
   std::map<std::string, int64_t>
       extents_;  // local length -> global length, as the first conversion says

@@ -205,7 +205,8 @@ void Elaborator::note_lengths() {
     const FactorId axis = axes_.is_bag(leaf) ? axes_.bag_base(leaf) : axes_.shard_base(leaf);
     const Expr& size = axes_.factors().size(axis);
     if (old_.hint(size) == 0) {
-      throw Unsupported(where(node) + ": the sequence has no tokens, so there is nothing to divide");
+      throw Unsupported(where(node) +
+                        ": the sequence has no tokens, so there is nothing to divide");
     }
     const bool known = std::find(divisible_.begin(), divisible_.end(), size) != divisible_.end();
     if (!known && !size.is_constant() && old_.hint(size) % count == 0) divisible_.push_back(size);
