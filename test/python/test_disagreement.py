@@ -213,7 +213,7 @@ IN_THE_MODEL = r" at test_disagreement\.py:\d+ in "
 ONE_GRAPH = r"can't be captured as one graph.*at test_disagreement\.py:\d+ in "
 # What the model is, its input, and what every rank says.
 BAD = {
-    "fewer tokens than ranks": (lambda: Ending(mean), ids(1), "a single token can't be divided"),
+    "a single token": (lambda: Ending(mean), ids(1), "a single token can't be divided"),
     "unknown operator": (
         lambda: Ending(lambda model, x: torch.special.bessel_j0(x).mean()),
         ids(),
@@ -244,11 +244,6 @@ BAD = {
         lambda: Ending(graph_break),
         ids(),
         rf"{ONE_GRAPH}graph_break: .*Dynamo's reason: .*User-inserted graph break",
-    ),
-    "too few heads": (
-        lambda: Ending(mean, heads=3, kv_heads=3, width=12, batch=1),
-        ids(batch=1),
-        r"scaled_dot_product_attention at programs\.py:\d+ in .*this attention offers 3",
     ),
 }
 
