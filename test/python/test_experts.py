@@ -79,13 +79,8 @@ def with_biases(model, h, ids, weights):
 @pytest.mark.parametrize(("ranks", "batch", "top"), [(2, 2, 2), (4, 1, 1), (3, 2, 3)])
 def test_parity(dispatch, ranks, batch, top):
     torch.manual_seed(0)
-    x = torch.randn(batch, 12, 12 if ranks == 3 else 16, requires_grad=True)
-    model = Experts(dispatch, top, width=x.shape[-1])
-    if ranks == 3:  # heads that three ranks share
-        with pytest.raises(autosp.Unsupported, match="heads"):
-            autosp.check(model, x, sp=ranks)
-        return
-    report = autosp.check(model, x, sp=ranks)
+    x = torch.randn(batch, 12, 16, requires_grad=True)
+    report = autosp.check(Experts(dispatch, top), x, sp=ranks)
     counts = next(row for row in report.rows if row.name == "output [1]")
     assert counts.verdict == "equal"
 
@@ -96,6 +91,12 @@ def test_experts_exchange_nothing():
     exchanges = {row.what: row.bytes for row in report.exchanges}
     assert exchanges.keys() == {"all_to_all", "all_reduce"}
     assert exchanges["all_reduce"] <= 16  # losses and counts
+
+
+def test_a_length_that_the_ranks_don_t_divide_is_refused():
+    torch.manual_seed(0)
+    with pytest.raises(autosp.Unsupported, match="carries the sequence"):
+        autosp.check(Experts(by_inverse), torch.randn(2, 13, 16), sp=2)
 
 
 # ---- What depends on the order of all tokens ----
