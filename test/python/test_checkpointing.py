@@ -72,8 +72,8 @@ EVERY = (*POLICIES, *BUDGETS, "auto")
     ("name", "ranks", "policies"),
     [
         ("llama", 1, EVERY),
-        ("gpt2", 2, EVERY),
-        ("qwen3", 2, ("sac", "full")),
+        ("gpt2", 2, ("sac", "auto")),
+        ("qwen3", 2, ("full", BUDGETS[0])),
         ("llama", 4, ("sac+exchanges",)),
     ],
 )
