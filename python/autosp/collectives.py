@@ -80,6 +80,11 @@ def _pad(x, dim, before, after, fill=0.0):
     return F.pad(x, [0, 0] * (x.dim() - 1 - dim) + [before, after], value=fill)
 
 
+def _along(mask, x, dim):
+    """A mask of one dimension for dimension `dim` of x."""
+    return mask.view(-1, *[1] * (x.dim() - 1 - dim))
+
+
 def _extend(x, dim, length, exact, ranks, edge):
     """Rows behind the n rows of x, so that there are P*u: copies of the last one (`edge`), or
     zeros. Exact: there are none to add, n and P*u are two names of one number. (Not exact, but none
@@ -298,4 +303,177 @@ def mask_tail(x, dim, size, fill, rank):
     """The rows of this rank's part of x that lie at or beyond `size` globally become `fill`."""
     length = x.size(dim)
     rows = torch.arange(length, device=x.device) + rank * length
-    return x.masked_fill((rows >= size).view(-1, *[1] * (x.dim() - 1 - dim)), fill)
+    return x.masked_fill(_along(rows >= size, x, dim), fill)
+
+
+# ---- Rows of other ranks ----
+
+
+@_operator(
+    "halo(Tensor x, int dim, int before, int after, SymInt size, bool exact, bool wrap, bool far,"
+    " float fill, int rank, int ranks, str group) -> Tensor"
+)
+def halo(x, dim, before, after, size, exact, wrap, far, fill, rank, ranks, group):
+    """S -> S with neighbours' rows: rank r, whose part is the rows r*u .. (r+1)*u, gets the rows
+    r*u - before .. (r+1)*u + after; negative amounts leave rows out. Rows outside of 0 .. size are
+    `fill`, or with `wrap` (exact only, as many rows as before) those of the other end. The
+    cotangents of a row's copies go back to its owner, who adds them up.
+
+    What comes from others lies in the next ranks' parts, else it is `far` and all rows are
+    gathered.
+    """
+    length = x.size(dim)
+    if length < max(before, after) and not far:
+        raise InternalError(f"halo: {before} and {after} rows of neighbours that have {length}")
+    place = _Halo(dim, before, after, length, size, exact, wrap, far, rank, ranks, group)
+    return _WithAdjoint.apply(lambda x: place.read(x, fill), lambda g: _halo_back(g, place), x)
+
+
+def _halo_back(g, place):
+    return _WithAdjoint.apply(place.add_back, lambda x: place.read(x, 0.0), g)
+
+
+class _Halo:
+    """Where rows come from and go back to: `read` and its adjoint `add_back`."""
+
+    def __init__(self, dim, before, after, length, size, exact, wrap, far, rank, ranks, group):
+        self.dim, self.before, self.after, self.length = dim, before, after, length
+        self.size, self.exact, self.wrap, self.far = size, exact, wrap, far
+        self.rank, self.ranks, self.group = rank, ranks, group
+        self.left, self.right = max(before, 0), max(after, 0)  # rows of neighbours
+
+    def read(self, x, fill):
+        read = self._read_far if self.far else self._read_near
+        return self._without_outside(read(x, fill), fill)
+
+    def add_back(self, g):
+        g = self._without_outside(g, 0.0)
+        return self._add_back_far(g) if self.far else self._add_back_near(g)
+
+    def _without_outside(self, y, fill):
+        """Where parts are exact there is nothing outside but what neighbours would give."""
+        if self.exact:
+            return y
+        first = self.rank * self.length - self.before
+        rows = torch.arange(y.size(self.dim), device=y.device) + first
+        outside = (rows < 0) | (rows >= self.size)
+        return y.masked_fill(_along(outside, y, self.dim), fill)
+
+    def _neighbour(self, step):
+        rank = self.rank + step
+        return rank % self.ranks if self.wrap or 0 <= rank < self.ranks else None
+
+    def _everyones(self, pieces):
+        """The pieces of all ranks, one behind the other: [P, ...]"""
+        rows = torch.cat(pieces, self.dim).contiguous().unsqueeze(0)
+        return _native.wait_tensor(_native.all_gather_into_tensor(rows, self.ranks, self.group))
+
+    def _read_near(self, x, fill):
+        dim, left, right, u = self.dim, self.left, self.right, self.length
+        pieces = [x]
+        if left or right:
+            parts = self._everyones([x.narrow(dim, 0, right), x.narrow(dim, u - left, left)])
+            for step, start, count in ((-1, right, left), (1, 0, right)):
+                rank = self._neighbour(step)
+                if rank is None:
+                    shape = list(x.shape)
+                    shape[dim] = count
+                    rows = x.new_full(shape, fill)
+                else:
+                    rows = parts[rank].narrow(dim, start, count)
+                pieces.insert(0, rows) if step < 0 else pieces.append(rows)
+        y = torch.cat(pieces, dim)
+        return y.narrow(dim, left - self.before, u + self.before + self.after).contiguous()
+
+    def _add_back_near(self, g):
+        dim, left, right, u = self.dim, self.left, self.right, self.length
+        g = _pad(g, dim, left - self.before, right - self.after)  # [left | u | right]
+        own = g.narrow(dim, left, u)
+        if left or right:
+            parts = self._everyones([g.narrow(dim, 0, left), g.narrow(dim, left + u, right)])
+            for step, start, count, at in ((1, 0, left, u - left), (-1, left, right, 0)):
+                rank = self._neighbour(step)
+                if rank is not None and count:
+                    rows = parts[rank].narrow(dim, start, count)
+                    own = own + _pad(rows, dim, at, u - count - at)
+        return own.contiguous()
+
+    def _read_far(self, x, fill):
+        whole = _gather(x, self.dim, self.size, self.exact, self.ranks, self.group)
+        if self.wrap:
+            whole = whole.roll(self.before, self.dim)
+            return _own_part(whole, self.dim, self.length, self.rank)
+        tail = self.ranks * self.length - self.size + self.right
+        whole = _pad(whole, self.dim, self.left, tail, fill)
+        start = self.rank * self.length + self.left - self.before
+        return whole.narrow(self.dim, start, self.length + self.before + self.after).contiguous()
+
+    def _add_back_far(self, g):
+        dim, u, total = self.dim, self.length, self.ranks * self.length
+        if self.wrap:
+            placed = _pad(g, dim, self.rank * u, total - (self.rank + 1) * u)
+            placed = placed.roll(-self.before, dim)
+        else:
+            start = self.rank * u - self.before + self.left
+            placed = _pad(g, dim, start, total + self.left + self.right - start - g.size(dim))
+            placed = placed.narrow(dim, self.left, total)
+        return _reduce_scatter(placed, dim, u, self.ranks, self.group)
+
+
+def _own_rows(positions, x, dim, rank):
+    """Positions in the whole dimension as those in this rank's part, and which lie elsewhere."""
+    rows = positions - rank * x.size(dim)
+    return rows.clamp(0, x.size(dim) - 1), (rows < 0) | (rows >= x.size(dim))
+
+
+@_operator("rows_at(Tensor x, int dim, SymInt length, int extra, SymInt start, int rank) -> Tensor")
+def rows_at(x, dim, length, extra, start, rank):
+    """V -> S: the rows of x at `start` .. of a sharded dimension, zeros elsewhere; the part's rows
+    and `extra` ones of the next.
+    """
+    rows = torch.arange(length + extra, device=x.device) + rank * length - start
+    outside = _along((rows < 0) | (rows >= x.size(dim)), x, dim)
+    return x.index_select(dim, rows.clamp(0, x.size(dim) - 1)).masked_fill(outside, 0)
+
+
+@_operator(
+    "merge_rows(Tensor x, Tensor y, int dim, SymInt start, SymInt count, int rank) -> Tensor"
+)
+def merge_rows(x, y, dim, start, count, rank):
+    """S -> S: x with those of y's rows that stand at `start` .. `start` + `count`."""
+    rows = torch.arange(x.size(dim), device=x.device) + rank * x.size(dim)
+    return torch.where(_along((rows >= start) & (rows < start + count), x, dim), y, x)
+
+
+@_operator("take_rows(Tensor x, int dim, SymInt start, SymInt count, int rank) -> Tensor")
+def take_rows(x, dim, start, count, rank):
+    """S -> P: the rows `start` .. `start` + `count`, zeros for those of other ranks."""
+    rows, foreign = _own_rows(torch.arange(count, device=x.device) + start, x, dim, rank)
+    return x.index_select(dim, rows).masked_fill(_along(foreign, x, dim), 0)
+
+
+@_operator("index_rows(Tensor x, int dim, Tensor?[] indices, SymInt size, int rank) -> Tensor")
+def index_rows(x, dim, indices, size, rank):
+    """S -> P: x[indices], None standing for all of a dimension and `indices[dim]` for positions in
+    the whole dimension of `size` rows; zeros where those are another rank's.
+    """
+    positions = indices[dim]
+    positions = torch.where(positions < 0, positions + size, positions)
+    rows, foreign = _own_rows(positions, x, dim, rank)
+    indices = list(indices)
+    indices[dim] = rows
+    y = torch.ops.aten.index.Tensor(x, indices)
+    at = [i for i, index in enumerate(indices) if index is not None]
+    adjacent = at[-1] - at[0] + 1 == len(at)
+    block = max(indices[i].dim() for i in at)
+    behind = y.dim() - block - (at[0] if adjacent else 0)
+    return y.masked_fill(foreign.view(*foreign.shape, *[1] * behind), 0)
+
+
+@_operator("gather_rows(Tensor x, int dim, Tensor index, int rank) -> Tensor")
+def gather_rows(x, dim, index, rank):
+    """S -> P: torch.gather at positions in the whole dimension, zeros where those are another
+    rank's.
+    """
+    rows, foreign = _own_rows(index, x, dim, rank)
+    return x.gather(dim, rows).masked_fill(foreign, 0)

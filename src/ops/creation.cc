@@ -2,6 +2,7 @@
 // axes of their own, never those of a template, whose data nobody reads.
 #include <algorithm>
 
+#include "ops/local_form.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
 

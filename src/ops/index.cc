@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ops/index_local.h"
 #include "ops/index_rule.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
@@ -11,24 +12,10 @@
 namespace autosp {
 namespace {
 
-Type local_type(const LocalForm& form) {
-  return Type::tensor(form.call().result().dtype, form.local_shape());
-}
-
 Application opaque(const Call& call) { return opaque_application(call.graph(), call.node()); }
-
-bool contains(const DimLetters& dim, LetterId letter) {
-  return std::find(dim.begin(), dim.end(), letter) != dim.end();
-}
 
 // -------------------------------------------------------------------------------------------------
 // tensor[index]
-
-// Whether the sharded letter runs through this slice: all of the axis, or a prefix of it, whose
-// shards are those of the whole axis. A rank then takes all of its part.
-bool keeps_shard(const LocalForm& form, const DimLetters& operand) {
-  return contains(operand, form.letter());
-}
 
 // One element of a tuple.
 Application element_rule(const Call& call) {
@@ -70,32 +57,12 @@ Application getitem_rule(const Call& call) {
   const std::vector<Expr>& shape = call.result().shape;
   if (!index || index->rank != static_cast<int>(shape.size())) return opaque(call);
   Application application;
-  Indexed letters =
-      index_letters(application, call.graph(), *index, *operand, shape, LetterKind::kPass);
+  Indexed letters = index_letters(application, call.graph(), *index, *operand, shape,
+                                  LetterKind::kPass, LetterKind::kPick);
   application.operands.push_back({value, 0, std::move(letters.operand)});
   add_tensors(application, letters);
   application.results.push_back(std::move(letters.selected));
   return application;
-}
-
-LocalResult getitem_local(LocalForm& form) {
-  const Call& call = form.call();
-  const Type* operand = call.tensor("self");
-  const std::optional<Index> index =
-      operand == nullptr ? std::nullopt : index_of(call, "index", *operand);
-  if (!index) return {form.emit_same(local_type(form))};
-  Arg local = form.local("index");
-  const Application& application = form.application();
-  for (const IndexItem& item : index->items) {
-    if (item.kind != IndexItem::Kind::kSlice) continue;
-    const auto dim = static_cast<size_t>(item.operand);
-    if (!keeps_shard(form, application.operands[0].letters[dim]) || item.given < 0) continue;
-    Arg& entry =
-        local.kind == Arg::Kind::kTuple ? local.items[static_cast<size_t>(item.given)] : local;
-    entry = Arg::slice_of(Arg::none(), Arg::none(), Arg::none());
-  }
-  return {
-      form.emit("_operator.getitem", {form.local("self"), std::move(local)}, {}, local_type(form))};
 }
 
 // Writing by index: what is indexed must be whole, other dimensions pass.
@@ -127,8 +94,8 @@ Application index_put_rule(const Call& call) {
     }
   }
   Application application;
-  Indexed letters =
-      index_letters(application, call.graph(), *index, *operand, shape, LetterKind::kWhole);
+  Indexed letters = index_letters(application, call.graph(), *index, *operand, shape,
+                                  LetterKind::kWhole, LetterKind::kWhole);
   application.operands.push_back({call.value("self"), 0, letters.operand});
   add_tensors(application, letters);
   application.operands.push_back(
@@ -148,7 +115,7 @@ Application select_rule(const Call& call) {
   Application application;
   TensorLetters letters = fresh_letters(application, *operand, "x");
   for (LetterId letter : letters[static_cast<size_t>(dim)]) {
-    application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+    application.letters[static_cast<size_t>(letter)].kind = LetterKind::kPick;
   }
   application.operands.push_back({call.value("self"), 0, letters});
   letters.erase(letters.begin() + dim);
@@ -190,18 +157,6 @@ Application narrow_rule(const Call& call) {
   return application;
 }
 
-LocalResult narrow_local(LocalForm& form) {
-  const Call& call = form.call();
-  const Type& operand = *call.tensor("self");
-  const int64_t dim = call.dim_or("dim", static_cast<int64_t>(operand.shape.size()), 0);
-  const auto at = static_cast<size_t>(dim);
-  if (!keeps_shard(form, form.application().operands[0].letters[at]))
-    return {form.emit_same(local_type(form))};
-  std::vector<Arg> all(operand.shape.size(), Arg::slice_of(Arg::none(), Arg::none(), Arg::none()));
-  return {form.emit("_operator.getitem", {form.local("self"), Arg::tuple_of(std::move(all))}, {},
-                    local_type(form))};
-}
-
 // ------------------------------------------------------------------------------------ gather and
 // scatter along `dim`
 
@@ -221,7 +176,8 @@ Application gather_rule(const Call& call) {
   TensorLetters from = letters;
   for (size_t d = 0; d < operand->shape.size(); ++d) {
     if (d != dim && operand->shape[d] == index->shape[d]) continue;
-    from[d] = application.dim("x" + std::to_string(d), operand->shape[d], LetterKind::kWhole);
+    from[d] = application.dim("x" + std::to_string(d), operand->shape[d],
+                              d == dim ? LetterKind::kPick : LetterKind::kWhole);
     if (d == dim) continue;
     for (LetterId letter : letters[d])
       application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
@@ -312,6 +268,18 @@ Application scatter_rule(const Call& call) {
   return application;
 }
 
+// Whether the rows that a slice_scatter or select_scatter writes follow each other from a number
+// on.
+bool writes_known_rows(const Call& call, const Expr& size) {
+  if (const Arg* index = call.find("index")) return index->is_integral();
+  const Arg* start = call.find("start");
+  const bool step_one = !call.has("step") || constant_of(*call.find("step")) == 1;
+  return start != nullptr && step_one &&
+         first_row(Arg::slice_of(*start, Arg::none(), Arg::none()), size)
+             .value_or(Expr::symbol("unknown"))
+             .is_constant();
+}
+
 // Writes `src` into a part of `self` along `dim`.
 Application slice_scatter_rule(const Call& call) {
   const Type* operand = call.tensor("self");
@@ -325,24 +293,23 @@ Application slice_scatter_rule(const Call& call) {
   const bool selects = source->shape.size() < operand->shape.size();
   if (selects) own.erase(own.begin() + static_cast<std::ptrdiff_t>(dim));
   if (selects || source->shape[dim] != operand->shape[dim]) {
+    const bool known = writes_known_rows(call, operand->shape[dim]);
     for (LetterId letter : letters[dim])
-      application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
-    if (!selects) own[dim] = application.dim("y", source->shape[dim], LetterKind::kWhole);
+      application.letters[static_cast<size_t>(letter)].kind =
+          known ? LetterKind::kWindow : LetterKind::kWhole;
+    if (!selects) {
+      own[dim] = application.dim("y", source->shape[dim], LetterKind::kWhole);
+      if (known && !own[dim].empty() && !letters[dim].empty() &&
+          is_trim(operand->shape[dim], source->shape[dim])) {
+        application.letters[static_cast<size_t>(own[dim][0])].kind = LetterKind::kShift;
+        application.letters[static_cast<size_t>(own[dim][0])].link = letters[dim][0];
+      }
+    }
   }
   application.operands.push_back({call.value("self"), 0, letters});
   application.operands.push_back({call.value("src"), 0, std::move(own)});
   application.results.push_back(std::move(letters));
   return application;
-}
-
-LocalResult slice_scatter_local(LocalForm& form) {
-  const Call& call = form.call();
-  const Application& application = form.application();
-  const auto dim =
-      static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(call.result().shape.size()), 0));
-  // Sharded along `dim` only where all of it is written, and then the source is the new value.
-  if (contains(application.results[0][dim], form.letter())) return {form.local("src").value};
-  return {form.emit_same(local_type(form))};
 }
 
 OpDef index_op(std::string_view name, std::vector<std::string_view> targets,
@@ -408,8 +375,8 @@ OpDef setitem_op() {
 }
 
 constexpr std::string_view kGetitem =
-    "per index: full slice pass; :-k prefix; k: window; other slice, number, list whole; None new; "
-    "tensor: i -> i";
+    "per index: full slice pass; :-k prefix; k: window; few rows, number, list pick; other slice "
+    "whole; None new; tensor: pick x, i -> i";
 constexpr std::string_view kScatter = "… x …, … i …, … i … -> … x …  whole x i";
 constexpr std::string_view kAllWhole = "every dimension whole";
 
@@ -420,20 +387,21 @@ std::vector<OpDef> make_ops() {
               getitem_shares, index_back),
       setitem_op(),
       viewing(index_op("select", {"torch.select", "Tensor.select"}, "self, dim, index",
-                       "… x … -> … …  whole x", select_rule),
+                       "… x … -> … …  pick x", select_rule, select_local),
               always_shares, select_back),
       viewing(
           index_op("narrow", {"torch.narrow", "Tensor.narrow"}, "self, dim, start, length",
                    "… x … -> … y …  as the slice start:start+length", narrow_rule, narrow_local),
           always_shares, narrow_back),
       index_op("gather", {"torch.gather", "Tensor.gather"},
-               "self, dim, index, *, sparse_grad=False, out=None", "… x …, … i … -> … i …  whole x",
-               gather_rule),
+               "self, dim, index, *, sparse_grad=False, out=None", "… x …, … i … -> … i …  pick x",
+               gather_rule, gather_local),
       index_op("take_along_dim", {"torch.take_along_dim", "Tensor.take_along_dim"},
                "self, indices, dim=None, *, out=None", "… x …, … i … -> … i …  whole x",
                take_along_dim_rule),
       index_op("index_select", {"torch.index_select", "Tensor.index_select"},
-               "self, dim, index, *, out=None", "… x …, i -> … i …  whole x", index_select_rule),
+               "self, dim, index, *, out=None", "… x …, i -> … i …  pick x", index_select_rule,
+               index_select_local),
       one_hot_op(),
       index_op("masked_select", {"torch.masked_select", "Tensor.masked_select"},
                "self, mask, *, out=None", kAllWhole, opaque),
@@ -487,10 +455,12 @@ std::vector<OpDef> make_ops() {
                        "indexed dimensions whole, others pass", index_put_rule),
               "torch.index_put"),
       index_op("slice_scatter", {"torch.slice_scatter", "Tensor.slice_scatter"},
-               "self, src, dim=0, start=None, end=None, step=1", "… x …, … y … -> … x …  whole x y",
-               slice_scatter_rule, slice_scatter_local),
+               "self, src, dim=0, start=None, end=None, step=1",
+               "… x …, … y … -> … x …  window x, y shifted", slice_scatter_rule,
+               slice_scatter_local),
       index_op("select_scatter", {"torch.select_scatter", "Tensor.select_scatter"},
-               "self, src, dim, index", "… x …, … … -> … x …  whole x", slice_scatter_rule),
+               "self, src, dim, index", "… x …, … … -> … x …  window x", slice_scatter_rule,
+               slice_scatter_local),
   };
 }
 

@@ -7,8 +7,6 @@
 namespace autosp {
 namespace {
 
-bool is_zero_or_none(const Arg& arg) { return arg.is_none() || constant_of(arg) == 0; }
-
 const std::vector<Arg>& index_entries(const Arg& index, std::vector<Arg>& storage) {
   if (index.kind == Arg::Kind::kTuple) return index.items;
   storage = {index};
@@ -55,9 +53,22 @@ std::optional<int64_t> constant_of(const Arg& arg) {
   return arg.is_integral() ? arg.as_expr().as_constant() : std::nullopt;
 }
 
+std::optional<Expr> first_row(const Arg& slice, const Expr& size) {
+  const Arg& start = slice.items[0];
+  if (start.is_none()) return Expr(0);
+  const std::optional<int64_t> number = constant_of(start);
+  if (number) return *number < 0 ? size + Expr(*number) : Expr(*number);
+  return start.is_integral() ? std::optional(start.as_expr()) : std::nullopt;
+}
+
+bool is_trim(const Expr& size, const Expr& length) {
+  if (!(size - length).is_constant()) return false;
+  const std::optional<int64_t> rows = size.as_constant();
+  return !rows || 2 * length.constant_value() > *rows;
+}
+
 Cut cut_dimension(Application& application, const Expr& size, const Expr& length,
                   const Arg& slice) {
-  const Arg& start = slice.items[0];
   const Arg& stop = slice.items[1];
   const bool step_one = slice.items[2].is_none() || constant_of(slice.items[2]) == 1;
   const std::string number = std::to_string(application.letters.size());
@@ -65,19 +76,28 @@ Cut cut_dimension(Application& application, const Expr& size, const Expr& length
     const DimLetters same = application.dim("x" + number, size);
     return {same, same};
   }
-  const bool from_end = constant_of(stop).value_or(0) < 0;
-  const bool short_of_symbol = !size.is_constant() && (size - length).is_constant();
+  const std::optional<Expr> first = step_one ? first_row(slice, size) : std::nullopt;
+  const int64_t begin = first ? first->as_constant().value_or(-1) : -1;
+  const bool to_end = stop.is_none() || constant_of(stop).value_or(0) < 0;
+  const bool from_end = !stop.is_none() && to_end;
   const bool has_parts = length != Expr(1) && length != Expr(0);
-  if (step_one && is_zero_or_none(start) && (from_end || short_of_symbol) && has_parts) {
-    const LetterId letter = application.add("x" + number, size);
-    const LetterId prefix = application.add("y" + number, length, LetterKind::kPrefix);
-    application.letters[static_cast<size_t>(prefix)].link = letter;
-    return {{letter}, {prefix}};
+  const std::optional<int64_t> count = length.as_constant();
+  const std::optional<int64_t> rows = size.as_constant();
+  if (begin >= 0 && has_parts && (size - length).is_constant()) {
+    if ((begin == 0 ? from_end : to_end) || is_trim(size, length)) {
+      const LetterId letter = application.add("x" + number, size);
+      const LetterId left = application.add("y" + number, length, LetterKind::kPrefix);
+      application.letters[static_cast<size_t>(left)].link = letter;
+      if (begin > 0) {
+        application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWindow;
+        application.letters[static_cast<size_t>(left)].kind = LetterKind::kShift;
+      }
+      return {{letter}, {left}};
+    }
   }
-  const bool trims_start = constant_of(start).value_or(0) > 0 && (stop.is_none() || from_end);
+  const bool few = first && count && (!rows || 4 * *count <= *rows);
   Cut out;
-  out.operand = application.dim("x" + number, size,
-                                step_one && trims_start ? LetterKind::kWindow : LetterKind::kWhole);
+  out.operand = application.dim("x" + number, size, few ? LetterKind::kPick : LetterKind::kWhole);
   out.result = application.dim("y" + number, length, LetterKind::kWhole);
   return out;
 }
@@ -141,7 +161,8 @@ std::optional<Index> read_index(const Graph& graph, const Arg& arg, size_t rank)
 }
 
 Indexed index_letters(Application& application, const Graph& graph, const Index& index,
-                      const Type& operand, const std::vector<Expr>& shape, LetterKind block_kind) {
+                      const Type& operand, const std::vector<Expr>& shape, LetterKind block_kind,
+                      LetterKind rows_kind) {
   Indexed out;
   out.operand.resize(operand.shape.size());
   out.selected.resize(shape.size());
@@ -153,9 +174,9 @@ Indexed index_letters(Application& application, const Graph& graph, const Index&
   }
   for (const IndexItem& item : index.items) {
     const auto dim = static_cast<size_t>(item.operand);
-    const auto whole = [&] {
+    const auto rows = [&] {
       return application.dim("x" + std::to_string(application.letters.size()), operand.shape[dim],
-                             LetterKind::kWhole);
+                             rows_kind);
     };
     if (item.kind == IndexItem::Kind::kSlice) {
       const Cut parts = cut_dimension(application, operand.shape[dim],
@@ -163,7 +184,7 @@ Indexed index_letters(Application& application, const Graph& graph, const Index&
       out.operand[dim] = parts.operand;
       out.selected[static_cast<size_t>(item.result)] = parts.result;
     } else if (takes_dimension(item)) {
-      out.operand[dim] = whole();
+      out.operand[dim] = rows();
     }
     if (item.kind == IndexItem::Kind::kList) {
       // A constant list is a cut: its entries are positions in the whole operand.

@@ -1,8 +1,8 @@
 // How slices and indices relate dimensions: torch's reading of `tensor[index]`, as letters.
 //
 //   x[:, None, :-1]  [b, s] -> [b, 1, s - 1]  operand (b)(s), result (b)()(p), p a prefix of s
-//   x[..., 4:]       [b, 8] -> [b, 4]         operand (b)(d), result (b)(e), d window, e a new axis
-//   x[i, j]          [b, s, d] -> [m, d]      operand (b)(s)(d), result (m)(d), b and s whole
+//   x[..., 4:]       [b, 8] -> [b, 4]         operand (b)(d), result (b)(e), e a shifted copy of d
+//   x[i, j]          [b, s, d] -> [m, d]      operand (b)(s)(d), result (m)(d), rows of b, s picked
 #pragma once
 
 #include <optional>
@@ -21,10 +21,18 @@ struct Cut {
   DimLetters result;
 };
 
+// The first element that a slice of step 1 takes of `size`; nothing where that depends on data.
+std::optional<Expr> first_row(const Arg& slice, const Expr& size);
+
+// Whether `length` elements are nearly all of `size`: a number less than a symbol, or more than
+// half of a number.
+bool is_trim(const Expr& size, const Expr& length);
+
 // A dimension of `size` cut to `length` elements by a slice. All of it is the same axis; a trim at
-// the end is a prefix of it; every other cut is a new axis that can be taken from the whole operand
-// only. Trims are recognised by how they are written (`:-1`, `1:`, a symbolic length less a
-// number), because equal or near sizes say nothing.
+// the end is a prefix of it, one at the start a shifted copy; a few elements are picked, and every
+// other cut is a new axis that can be taken from the whole operand only. Trims are recognised by
+// how they are written (`:-1`, `1:`, a symbolic length less a number), or, with lengths that are
+// numbers, by leaving more than they take.
 Cut cut_dimension(Application& application, const Expr& size, const Expr& length, const Arg& slice);
 
 // One entry of an index and where it acts.
@@ -60,8 +68,9 @@ struct Indexed {
 };
 
 // `shape` is that of the selected elements; `block_kind` what the dimensions of the index tensors
-// are.
+// are, `rows_kind` those of the operand that they and numbers point into.
 Indexed index_letters(Application& application, const Graph& graph, const Index& index,
-                      const Type& operand, const std::vector<Expr>& shape, LetterKind block_kind);
+                      const Type& operand, const std::vector<Expr>& shape, LetterKind block_kind,
+                      LetterKind rows_kind);
 
 }  // namespace autosp

@@ -8,6 +8,7 @@
 // at all gives nan as on one device.
 #include <algorithm>
 
+#include "ops/local_form.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
 #include "support/error.h"

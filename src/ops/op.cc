@@ -104,6 +104,10 @@ std::string_view letter_kind_name(LetterKind kind) {
       return "scan";
     case LetterKind::kWindow:
       return "window";
+    case LetterKind::kPick:
+      return "pick";
+    case LetterKind::kShift:
+      return "shift";
   }
   throw InternalError("a letter has no kind");
 }

@@ -32,7 +32,8 @@ using LetterId = int32_t;
 enum class LetterKind : uint8_t {
   kPass,    // each part of the result needs the same part of the operands
   kSum,     // in operands only: the result is the sum of what the parts give (a partial sum, P)
-  kMax,     // in operands only: combined by maximum or minimum
+  kMax,     // in operands only: each part gives something that all parts together make a result of
+  kPick,    // in operands only: rows at given positions; each part gives those that it holds (P)
   kWhole,   // must be seen whole (softmax, sort, a static cut, anything unknown)
   kAttend,  // query or key length inside an attention: whole there, and a seed of the token axes
   kQuery,   // the same, of queries whose rows don't depend on their position: pass, and a seed
@@ -41,6 +42,7 @@ enum class LetterKind : uint8_t {
   kIndex,   // in the result: made from the global position (arange)
   kScan,    // in order along it (cumsum)
   kWindow,  // needs neighbours (diff, a trim at the start, causal convolution)
+  kShift,   // rows of the letter `link`, moved, or more or fewer of them by a constant
 };
 std::string_view letter_kind_name(LetterKind kind);
 
@@ -48,7 +50,8 @@ struct Letter {
   std::string name;  // for messages and the operator table
   Expr size = Expr(1);
   LetterKind kind = LetterKind::kPass;
-  LetterId link = -1;  // kPrefix, kBag: the letter that it follows
+  LetterId link = -1;  // kPrefix, kBag, kShift: the letter that it follows
+  bool pads = false;   // kWindow: the operator makes up rows beyond the ends
 };
 
 using DimLetters = std::vector<LetterId>;
@@ -129,41 +132,8 @@ class Call {
   std::vector<std::pair<std::string_view, Arg>> bound_;
 };
 
-// What elaboration offers to an operator's local form (implemented in passes/elaborate.cc). All
-// values are nodes of the per-rank graph under construction; sizes are local unless they say
-// global.
-class LocalForm {
- public:
-  virtual ~LocalForm() = default;
-  virtual const Call& call() const = 0;  // the global node
-  // The sharded letter (as it stands in the application; a merged letter may be sharded in one of
-  // its factors).
-  virtual LetterId letter() const = 0;
-  // Whether that is an axis in an order of its own, whose positions every rank numbers from 0.
-  virtual bool in_bag() const = 0;
-  // Whether the last parts have rows past the end.
-  virtual bool is_ragged() const = 0;
-  virtual const Application& application() const = 0;
-  // The argument of the global call with every value replaced by its local counterpart.
-  virtual Arg local(std::string_view parameter) const = 0;
-  virtual std::vector<Expr> local_shape(int result = 0) const = 0;  // of the result
-  virtual std::vector<Expr> local_operand_shape(std::string_view parameter) const = 0;
-  virtual NodeId emit(std::string target, std::vector<Arg> args, Kwargs kwargs, Type type) = 0;
-  // The node as it is, with local operands and the given type.
-  virtual NodeId emit_same(Type type) = 0;
-  // P -> R: sums a partial sum over the ranks.
-  virtual NodeId all_reduce(NodeId partial) = 0;
-  // Rows past the end of a ragged sharded dimension of the operand `parameter` replaced by `fill`;
-  // returns the operand unchanged where no rank has such rows.
-  virtual Arg without_padding(std::string_view parameter, double fill) = 0;
-};
-
-// The result of a local form. Unless `replicated`, the placement follows from the letters (S, or P
-// for a summed letter).
-struct LocalResult {
-  NodeId node = kNoNode;
-  bool replicated = false;
-};
+class LocalForm;  // what elaboration offers to an operator's local form (ops/local_form.h)
+struct LocalResult;
 
 using ApplyFn = Application (*)(const Call&);
 using LocalFn = LocalResult (*)(LocalForm&);
@@ -214,6 +184,7 @@ std::span<const OpDef> creation_ops();
 std::span<const OpDef> attention_ops();
 std::span<const OpDef> random_ops();
 std::span<const OpDef> sequence_ops();
+std::span<const OpDef> window_ops();
 std::span<const OpDef> metadata_ops();
 
 // The operator behind a target, or nullptr. In-place spellings are operators of their own

@@ -2,6 +2,7 @@
 //
 //   sum   [B, S, D] over S   (b)(s)(d) -> (b)(d)  sum s      each rank sums its rows: a partial sum
 //   mean                     the same sum, reduced, divided by the global number of rows
+#include "ops/local_form.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
 

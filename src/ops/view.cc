@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ops/local_form.h"
 #include "ops/op.h"
 #include "ops/refine.h"
 #include "ops/rule_line.h"
@@ -315,41 +316,6 @@ Application split_rule(const Call& call) {
   return application;
 }
 
-bool is_empty(const Type& type) {
-  return std::find(type.shape.begin(), type.shape.end(), Expr(0)) != type.shape.end();
-}
-
-// One operand that is not empty keeps its axis along `dim`; the joined length of several is a new
-// one.
-Application cat_rule(const Call& call) {
-  const std::vector<NodeId> values = tensor_arguments(call);
-  const Type& type = call.result();
-  if (values.empty() || !type.is_tensor()) return opaque(call);
-  const auto rank = static_cast<int64_t>(type.shape.size());
-  const auto dim = static_cast<size_t>(call.dim_or("dim", rank, 0));
-  const auto shape = [&](NodeId value) -> const Type& { return call.graph().node(value).type; };
-  const auto full = std::count_if(values.begin(), values.end(),
-                                  [&](NodeId value) { return !is_empty(shape(value)); });
-  Application application;
-  TensorLetters result = fresh_letters(application, type, "x");
-  if (full != 1) {
-    for (LetterId letter : result[dim])
-      application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
-  }
-  for (NodeId value : values) {
-    // torch lets an empty one-dimensional tensor stand for nothing.
-    if (static_cast<int64_t>(shape(value).shape.size()) != rank) continue;
-    TensorLetters letters = result;
-    if (full != 1 || is_empty(shape(value))) {
-      letters[dim] = application.dim("c" + std::to_string(application.operands.size()),
-                                     shape(value).shape[dim], LetterKind::kWhole);
-    }
-    application.operands.push_back({value, 0, std::move(letters)});
-  }
-  application.results.push_back(std::move(result));
-  return application;
-}
-
 Application stack_rule(const Call& call) {
   const std::vector<NodeId> values = tensor_arguments(call);
   const Type& type = call.result();
@@ -502,8 +468,6 @@ std::vector<OpDef> make_ops() {
               "self, indices_or_sections, dim=0", kCut, split_rule),
       view_op("unbind", {"torch.unbind", "Tensor.unbind"}, "self, dim=0",
               "… x … -> … (each element)  whole x", split_rule),
-      copy_op("cat", {"torch.cat", "torch.concat", "torch.concatenate"},
-              "tensors, dim=0, *, out=None", "… a …, … b … -> … y …  whole a b y", cat_rule),
       copy_op("stack", {"torch.stack"}, "tensors, dim=0, *, out=None", "…, … -> … n …  whole n",
               stack_rule),
   };

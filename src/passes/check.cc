@@ -141,6 +141,7 @@ class Checker {
       if (node.target == conversion.target) return {convert(node, conversion)};
     }
     if (node.target == "autosp.all_to_all") return exchange(node);
+    if (const auto rows = rows_of_others(node)) return {*rows};
     const Application& rule = axes_.application(node.id);
     if (node.target == "_operator.getitem" && rule.operands.size() == 1) {
       const Operand& operand = rule.operands[0];
@@ -173,6 +174,10 @@ class Checker {
   bool is_ragged(const Expr& length) const {
     const std::string symbol = local_symbol(length);
     return trimmed_.contains(symbol) || ragged_.contains(symbol);
+  }
+  // With rows that a neighbour has too.
+  bool is_extended(const Expr& length) const {
+    return !divide_exact(length, Expr::symbol(local_symbol(length)));
   }
 
   // A local length against the global one that it is a part of, at the lengths of this compilation.
@@ -216,7 +221,16 @@ class Checker {
     for (const IndexItem& item : index->items) {
       if (item.kind != IndexItem::Kind::kSlice || item.operand != have.where.dim) continue;
       const Expr& length = node.type.shape.at(static_cast<size_t>(item.result));
-      if (length == type.shape[static_cast<size_t>(item.operand)]) return std::nullopt;
+      const Expr& rows = type.shape[static_cast<size_t>(item.operand)];
+      if (length == rows) return std::nullopt;
+      if (have.where.position == 0 && is_extended(rows)) {
+        const int64_t first = constant_of(item.arg.items[0]).value_or(-1);
+        if (first < 0 || !same_axis(rows, length) || extra(length) < 0 ||
+            first + extra(length) > extra(rows) || !item.arg.items[2].is_none() ||
+            item.arg.items[1].as_expr() != Expr(first) + untrimmed(length))
+          fail("cuts a sharded dimension");
+        return Placement::sharded({item.result, 0});
+      }
       const bool all = std::all_of(item.arg.items.begin(), item.arg.items.end(),
                                    [](const Arg& bound) { return bound.is_none(); });
       const auto base = trimmed_.find(local_symbol(length));
@@ -229,6 +243,84 @@ class Checker {
     }
     return std::nullopt;
   }
+
+  // How many rows beyond its part a rank has.
+  int64_t extra(const Expr& length) const {
+    const std::string symbol = local_symbol(untrimmed(length));
+    const std::optional<int64_t> rows = (untrimmed(length) - Expr::symbol(symbol)).as_constant();
+    if (!rows) fail("has " + length.to_string() + " rows, which are not a part's");
+    return *rows;
+  }
+
+  bool same_axis(const Expr& a, const Expr& b) const {
+    return local_symbol(untrimmed(a)) == local_symbol(untrimmed(b));
+  }
+
+  // The engine's operators on rows of a sharded dimension, the node's argument `dim`.
+  std::optional<Placement> rows_of_others(const Node& node) {
+    const std::string& name = node.target;
+    const bool at = name == "autosp.rows_at";
+    const bool merges = name == "autosp.merge_rows";
+    const bool picks =
+        name == "autosp.take_rows" || name == "autosp.index_rows" || name == "autosp.gather_rows";
+    if (name != "autosp.halo" && !at && !merges && !picks) return std::nullopt;
+    const int64_t dim = node.args.at(merges ? 2 : 1).integer;
+    const Placement rows = Placement::sharded({static_cast<int>(dim), 0});
+    for_each_operand(node, [&](NodeId operand) {
+      const bool leads = operand == node.args[0].value || merges;
+      const Placement want = leads && !at ? rows : Placement::varying();
+      if (!same(placements_[operand].at(0), want, operand))
+        fail("reads %" + graph_.node(operand).name + ", which is " +
+             describe(placements_[operand][0]) + ", not " + describe(want));
+    });
+    const auto place = static_cast<size_t>(dim);
+    const std::vector<Expr>& in = graph_.node(node.args[0].value).type.shape;
+    const std::vector<Expr>& result = node.type.shape;
+    if (at) {
+      check_same(in, result, {dim});
+      if (result.at(place) != node.args[2].as_expr() + node.args[3].as_expr() ||
+          extra(result[place]) != node.args[3].integer)
+        fail("has another length than it is told");
+      return rows;
+    }
+    if (extra(in.at(place)) != 0) fail("reads rows that a neighbour has too");
+    if (picks) return Placement::partial();
+    check_same(in, result, {dim});
+    if (merges) {
+      if (graph_.node(node.args[1].value).type.shape != in || result != in)
+        fail("merges rows of different numbers");
+      return rows;
+    }
+    const int64_t more = node.args[2].integer + node.args[3].integer;
+    if (!same_axis(in[place], result.at(place)) || extra(result[place]) != more || more < 0)
+      fail("has other rows than it is told");
+    const bool exact = node.args[5].integer != 0;
+    if (exact == is_trimmed(in[place]))
+      fail(exact ? "has padding that it says it has not" : "says that it has padding");
+    check_extent(in[place], node.args[4].as_expr());
+    if (node.args[6].integer != 0 && (!exact || more != 0))
+      fail("wraps around a sequence that has padding");
+    return rows;
+  }
+
+  // A kernel over rows that the rank has already: it makes up none, and leaves at least its part.
+  std::optional<Occurrence> windowed(const Node& node, const Application& rule,
+                                     const LetterLeaf& leaf) const {
+    if (rule.letters[leaf.letter].pads) fail("makes rows up in the middle of the sequence");
+    for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
+      if (rule.letters[letter].kind != LetterKind::kShift ||
+          rule.letters[letter].link != leaf.letter)
+        continue;
+      const Expr& from = rule.letters[leaf.letter].size;
+      const Expr& to = rule.letters[letter].size;
+      if (!same_axis(from, to) || extra(to) < 0 || extra(to) > extra(from))
+        fail("leaves fewer rows than a part has");
+      if (rule.results.size() == 1) return axes_.find(node.id, rule.results[0], {letter, 0});
+    }
+    return std::nullopt;
+  }
+
+  Expr untrimmed(const Expr& length) const { return length.substitute(untrimmed()); }
 
   // Trimmed lengths as those of the axes they were cut from.
   std::map<std::string, Expr> untrimmed() const {
@@ -272,16 +364,21 @@ class Checker {
     return out;
   }
 
-  // Rows from `size` on are replaced: a sum over them is one over the rows that are there.
-  void mask(const Node& node, const Expr& length) {
+  // A local length against the global one of its axis.
+  void check_extent(const Expr& length, const Expr& global) {
     const std::string symbol = local_symbol(length);
     const std::optional<Expr> rest = divide_exact(length, Expr::symbol(symbol));
-    const int64_t extent = graph_.hint(node.args.at(2).as_expr());
+    const int64_t extent = graph_.hint(global);
     const auto known =
         extents_.emplace(symbol, extent / std::max<int64_t>(rest ? graph_.hint(*rest) : 1, 1))
             .first;
     if (!rest || known->second * graph_.hint(*rest) != extent)
-      fail("masks rows beyond another length than that of its axis");
+      fail("takes " + global.to_string() + " for the length of its axis");
+  }
+
+  // Rows from `size` on are replaced: a sum over them is one over the rows that are there.
+  void mask(const Node& node, const Expr& length) {
+    check_extent(length, node.args.at(2).as_expr());
     masked_[node.id] = true;
   }
 
@@ -383,12 +480,22 @@ class Checker {
     return at != node.id && axes_.op(at) != nullptr && axes_.op(at)->name == "histc";
   }
 
+  // A part of a sum is the sum of those parts.
+  bool indexes_partial(const Node& node, const Application& rule) const {
+    if (node.target != "_operator.getitem" && node.target != "torch.select") return false;
+    for (const Operand& operand : rule.operands) {
+      const Placement& have = placements_[operand.value].at(operand.element);
+      if ((have.kind == Kind::kPartial) != (&operand == &rule.operands[0])) return false;
+    }
+    return true;
+  }
+
   std::vector<Placement> apply(const Node& node, const Application& rule) {
     check_spelled_sizes(node);
     const std::optional<LetterLeaf> leaf = sharded_leaf(node, rule);
     const size_t count = std::max<size_t>(rule.results.size(), 1);
     if (!leaf) {
-      if (adds_counts(node, rule)) return {Placement::partial()};
+      if (adds_counts(node, rule) || indexes_partial(node, rule)) return {Placement::partial()};
       bool varying = false;
       for (const Operand& operand : rule.operands) {
         const Placement& have = placements_[operand.value].at(operand.element);
@@ -407,8 +514,9 @@ class Checker {
                                     varying ? Placement::varying() : Placement::replicated());
     }
     const Letter& letter = rule.letters[leaf->letter];
+    const bool moves = letter.kind == LetterKind::kWindow;
     if (letter.kind != LetterKind::kPass && letter.kind != LetterKind::kSum &&
-        letter.kind != LetterKind::kIndex && letter.kind != LetterKind::kQuery) {
+        letter.kind != LetterKind::kIndex && letter.kind != LetterKind::kQuery && !moves) {
       fail("runs sharded along a letter that must be " +
            std::string(letter_kind_name(letter.kind)));
     }
@@ -437,6 +545,8 @@ class Checker {
       if (have.is_sharded() && masked_[operand.value]) masked_[node.id] = true;
     }
     const Expr& length = axes_.factors().size(axes_.leaf_factor(node.id, *leaf));
+    if (is_local(length) && is_extended(length) && letter.kind != LetterKind::kPass && !moves)
+      fail("takes rows that a neighbour has too for its own");
     if (letter.kind == LetterKind::kSum && is_ragged(length) && !masked_[node.id]) {
       fail("sums rows past the end of the axis");
     }
@@ -444,7 +554,8 @@ class Checker {
     for (size_t element = 0; element < count; ++element) {
       std::optional<Occurrence> where;
       if (element < rule.results.size())
-        where = axes_.find_cut(node.id, rule.results[element], *leaf);
+        where = moves ? windowed(node, rule, *leaf)
+                      : axes_.find_cut(node.id, rule.results[element], *leaf);
       if (!where && letter.kind != LetterKind::kSum)
         fail("runs sharded but its result has no part of the letter");
       out.push_back(where ? Placement::sharded(*where) : Placement::partial());

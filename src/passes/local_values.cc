@@ -64,6 +64,10 @@ NodeId LocalValues::as(NodeId value, const Placement& want, const Node& near) {
   return converted;
 }
 
+void LocalValues::append_ranks(std::vector<Arg>& args) const {
+  for (Arg arg : {rank_symbol(), ranks(), process_group()}) args.push_back(std::move(arg));
+}
+
 void LocalValues::remember(NodeId value, const Placement& placement, NodeId local) {
   const Variant key = variant(value, placement);
   variants_[key] = local;
@@ -128,7 +132,7 @@ NodeId LocalValues::convert(NodeId local, NodeId value, int element, const Place
   } else {
     target = to.kind == Kind::kReplicated ? "autosp.s_to_r" : "autosp.s_to_v";
   }
-  for (Arg arg : {rank_symbol(), ranks(), process_group()}) args.push_back(std::move(arg));
+  append_ranks(args);
   out = builder_.call(std::move(target), std::move(args), Type::tensor(global.dtype, after), &near);
   return reshape(out, layout_.shape(global.shape, leaves, to), near);
 }

@@ -55,6 +55,9 @@ class LocalValues {
   // A partial sum as R or V.
   NodeId reduce(NodeId partial, bool varying, const Node& near);
 
+  // What ends a call of most of the engine's operators: the rank, the number of ranks, the group.
+  void append_ranks(std::vector<Arg>& args) const;
+
   // To be told of every change of grad mode.
   void follow_grad_mode(const Node& node);
 

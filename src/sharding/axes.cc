@@ -88,9 +88,9 @@ void Axes::apply(const Node& node) {
     value_factors_[node.id].push_back(std::move(dims));
   }
   for (LetterId letter = 0; letter < static_cast<LetterId>(application.letters.size()); ++letter) {
-    const LetterId link = application.letters[letter].link;
-    if (link >= 0 && application.letters[letter].kind == LetterKind::kPrefix)
-      links_.push_back({letters[letter], letters[link]});
+    const auto& [name, size, kind, link, pads] = application.letters[letter];
+    if (kind == LetterKind::kPrefix || kind == LetterKind::kShift)
+      links_.push_back({letters[letter], letters[link], kind == LetterKind::kShift});
   }
   note_positions(node);
 }
@@ -201,15 +201,23 @@ void Axes::add_token_axis(FactorId leaf) {
   if (!is_token(leaf)) tokens_.push_back(factors_.find(leaf));
 }
 
+bool Axes::close(FactorId copy, FactorId of) {
+  const FactorList from = factors_.leaves(of);
+  const FactorList to = factors_.leaves(copy);
+  if (from.size() != 1 || to.size() != 1 || !is_token(from[0]) || is_token(to[0])) return false;
+  tokens_.push_back(to[0]);
+  base_[to[0]] = shard_base(from[0]);
+  return true;
+}
+
 void Axes::close_token_axes() {
-  // Links are in execution order, so a trim of a trim finds its operand already closed.
-  for (const PrefixLink& link : links_) {
-    const FactorList operand = factors_.leaves(link.operand);
-    const FactorList result = factors_.leaves(link.result);
-    if (operand.size() != 1 || result.size() != 1 || !is_token(operand[0]) || is_token(result[0]))
-      continue;
-    tokens_.push_back(result[0]);
-    base_[result[0]] = shard_base(operand[0]);
+  for (bool found = true; found;) {
+    found = false;
+    for (const CopyLink& link : links_) {
+      found |= close(link.copy, link.of);
+      const Expr more = factors_.size(link.copy) - factors_.size(link.of);
+      if (link.both_ways && more.is_constant()) found |= close(link.of, link.copy);
+    }
   }
   for (const BagLink& link : bags_) {
     const FactorId bag = factors_.leaves(link.result)[0];
@@ -224,6 +232,13 @@ bool Axes::is_token(FactorId leaf) const {
 FactorId Axes::shard_base(FactorId leaf) const {
   const auto found = base_.find(leaf);
   return found == base_.end() ? leaf : found->second;
+}
+
+int64_t Axes::extension(FactorId leaf) const {
+  const FactorId base = shard_base(leaf);
+  if (base == leaf) return 0;
+  return std::max<int64_t>(0,
+                           (factors_.size(leaf) - factors_.size(base)).as_constant().value_or(0));
 }
 
 std::vector<Occurrence> Axes::token_occurrences(NodeId value, int element) const {

@@ -79,7 +79,7 @@ class Axes {
   std::optional<LetterLeaf> letter_at(NodeId node, const TensorLetters& letters,
                                       Occurrence where) const;
   FactorId leaf_factor(NodeId node, LetterLeaf leaf) const;
-  // As `find`, and where a letter that follows the leaf's (kBag) stands.
+  // As `find`, and where a letter that follows the leaf's (kBag, kShift) stands.
   std::optional<Occurrence> find_cut(NodeId node, const TensorLetters& letters,
                                      LetterLeaf leaf) const;
 
@@ -90,12 +90,17 @@ class Axes {
   // Declares the leaves of a letter to be token axes (attention lengths); closes over prefix links.
   void add_token_letter(NodeId node, LetterId letter);
   void add_token_axis(FactorId leaf);
-  // Call once all seeds are added: classes reached through prefix links become token axes too.
+  // Call once all seeds are added: classes reached through prefixes and shifts become token axes
+  // too.
   void close_token_axes();
   bool is_token(FactorId leaf) const;
   const std::vector<FactorId>& token_axes() const { return tokens_; }
-  // The token axis whose shards a prefix (a trimmed copy) follows; the leaf itself otherwise.
+  // The token axis whose shards a trimmed or extended copy follows, row by row: rank r holds the
+  // rows of the same numbers. The leaf itself otherwise.
   FactorId shard_base(FactorId leaf) const;
+  // How many rows more than its base an extended copy has; each rank holds as many rows behind its
+  // part, which are its neighbour's too. 0 for other axes.
+  int64_t extension(FactorId leaf) const;
   // ---- Bags: axes whose rows are those of a token axis in an order of their own (sorted tokens).
   // Cut, each rank holds the rows that come from its own part, and numbers them from 0.
   bool is_bag(FactorId leaf) const { return bag_base(leaf) >= 0; }
@@ -116,10 +121,13 @@ class Axes {
   std::vector<Occurrence> token_occurrences(NodeId value, int element) const;
 
  private:
-  struct PrefixLink {
-    FactorId result;
-    FactorId operand;
+  // Two axes one of which is a copy of the other with other rows at the ends.
+  struct CopyLink {
+    FactorId copy;
+    FactorId of;
+    bool both_ways;  // the one that is found to be tokens first leads
   };
+  bool close(FactorId copy, FactorId of);
 
   void apply_rules();
   void apply(const Node& node);
@@ -149,8 +157,8 @@ class Axes {
   std::vector<std::vector<TensorFactors>> value_factors_;  // node -> element -> dimensions
   std::vector<ValueFacts> facts_;
   std::vector<FactorId> tokens_;  // representatives, in order of discovery
-  std::vector<PrefixLink> links_;
-  std::map<FactorId, FactorId> base_;  // prefix leaf -> token leaf it follows
+  std::vector<CopyLink> links_;
+  std::map<FactorId, FactorId> base_;  // copy -> token leaf it follows
   std::vector<BagLink> bags_;
   std::vector<std::vector<FactorList>> value_axes_;  // node -> element -> factors
   std::vector<std::vector<size_t>> positions_read_;  // node -> operands

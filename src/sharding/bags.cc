@@ -167,9 +167,14 @@ std::optional<Occurrence> Axes::find_cut(NodeId node, const TensorLetters& lette
   const FactorId cut = leaf_factor(node, leaf);
   const FactorId base = is_bag(cut) ? bag_base(cut) : cut;
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    if (rule.letters[letter].kind != LetterKind::kBag || rule.letters[letter].link != leaf.letter)
-      continue;
+    if (rule.letters[letter].link != leaf.letter) continue;
     const FactorList leaves = letter_leaves(node, letter);
+    if (rule.letters[letter].kind == LetterKind::kShift && leaves.size() == 1 &&
+        is_token(leaves[0]) &&
+        factors_.size(shard_base(leaves[0])) == factors_.size(shard_base(cut))) {
+      if (auto found = find(node, letters, {letter, 0})) return found;
+    }
+    if (rule.letters[letter].kind != LetterKind::kBag) continue;
     for (int position = 0; position < static_cast<int>(leaves.size()); ++position) {
       const bool bag = is_bag(leaves[position]);
       // One of the two is in an order of its own; a letter that is no bag picks by global numbers.

@@ -32,6 +32,16 @@ std::string obstacles(const Axes& axes, NodeId node) {
   return out.empty() ? "its parts would not be contiguous" : out;
 }
 
+bool needs_other_rows(LetterKind kind) {
+  return kind == LetterKind::kWindow || kind == LetterKind::kScan || kind == LetterKind::kMax ||
+         kind == LetterKind::kPick;
+}
+
+// Whether the result has lost the letter when the operator has run along it.
+bool vanishes(LetterKind kind) {
+  return kind == LetterKind::kSum || kind == LetterKind::kMax || kind == LetterKind::kPick;
+}
+
 }  // namespace
 
 std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int element,
@@ -73,14 +83,16 @@ Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionR
   refuse_unsplittable();
   cut();
   refuse_whole_bags();
+  refuse_whole_extended();
   choose_varying();
 }
 
 bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   const Application& rule = axes_.application(node);
   const LetterKind kind = rule.letters[leaf.letter].kind;
-  if (kind != LetterKind::kPass && kind != LetterKind::kSum && kind != LetterKind::kIndex &&
-      kind != LetterKind::kQuery)
+  if (needs_other_rows(kind) ? !offers_rows(node, leaf)
+                             : kind != LetterKind::kPass && kind != LetterKind::kSum &&
+                                   kind != LetterKind::kIndex && kind != LetterKind::kQuery)
     return false;
   // A letter that stands twice in one tensor has no single place to cut, and one whose dimension
   // the value itself splits differently has no place at all.
@@ -91,6 +103,9 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
     return count;
   };
   const FactorId factor = axes_.leaf_factor(node, leaf);
+  // Rows that two ranks hold must not be counted twice.
+  if (axes_.extension(factor) > 0 && kind != LetterKind::kPass && kind != LetterKind::kWindow)
+    return false;
   const FactorId bag = axes_.is_bag(factor) ? factor : -1;
   const FactorId base = bag >= 0 ? axes_.bag_base(bag) : factor;
   for (const Letter& letter : rule.letters) {
@@ -111,7 +126,7 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   for (const TensorLetters& result : rule.results) {
     if (times(result) > 1) return false;
   }
-  if (kind == LetterKind::kSum) return true;
+  if (vanishes(kind)) return true;
   // Positions of a part follow each other only where the leaf is the letter's outermost.
   if (kind == LetterKind::kIndex && leaf.position != 0) return false;
   // A prefix follows the shards of the axis that it is cut from, unless it is an axis with shards
@@ -137,6 +152,22 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   return !rule.results.empty();
 }
 
+// Whether ranks can run the operator along the leaf by asking each other for rows. It is worth an
+// exchange for activations alone: on ids, positions and masks the whole is cheap. And it takes a
+// letter whose rows are those of one axis, in order.
+bool Placements::offers_rows(NodeId node, LetterLeaf leaf) const {
+  const OpDef* op = axes_.op(node);
+  const FactorList leaves = axes_.letter_leaves(node, leaf.letter);
+  if (op == nullptr || op->localize == nullptr || leaves.size() != 1 ||
+      !axes_.is_token(leaves[0]) || axes_.is_bag(leaves[0]))
+    return false;
+  const std::vector<Operand>& operands = axes_.application(node).operands;
+  return std::any_of(operands.begin(), operands.end(), [&](const Operand& operand) {
+    return axes_.facts(operand.value).activation() &&
+           axes_.find_cut(node, operand.letters, leaf).has_value();
+  });
+}
+
 std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
   if (axes_.graph().node(node).kind == NodeKind::kInput || !axes_.has_rule(node))
     return std::nullopt;
@@ -155,7 +186,7 @@ std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
     }
   }
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    if (rule.letters[letter].kind == LetterKind::kSum) append(letter);
+    if (vanishes(rule.letters[letter].kind)) append(letter);
   }
   for (LetterId letter : order) {
     const FactorList leaves = axes_.letter_leaves(node, letter);
@@ -206,9 +237,9 @@ Placement Placements::produced(NodeId node, int element) const {
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
   if (auto where = result_occurrence(axes_, node, element, *placed.sharded))
     return Placement::sharded(*where);
-  ensure(axes_.application(node).letters[placed.sharded->letter].kind == LetterKind::kSum,
-         "a sharded operator's result has lost its letter");
-  return Placement::partial();
+  const LetterKind kind = axes_.application(node).letters[placed.sharded->letter].kind;
+  ensure(vanishes(kind), "a sharded operator's result has lost its letter");
+  return kind == LetterKind::kMax ? Placement::replicated() : Placement::partial();
 }
 
 Placement Placements::needed(NodeId node, const Operand& operand) const {
@@ -241,6 +272,8 @@ void Placements::cut() {
     const ValueFacts& facts = axes_.facts(node.id);
     if (producer != source && producer != sink) {
       network.add_edge(source, producer, 1 + bytes * (facts.activation() ? kActivationWeight : 1));
+      if (needs_other_rows(axes_.application(node.id).letters[candidates_[node.id]->letter].kind))
+        network.add_edge(producer, sink, facts.differentiable ? 2 * kLatencyBytes : kLatencyBytes);
     }
   }
   // One node for each value's gathered copy and one for its gathered gradient.
@@ -283,6 +316,7 @@ void Placements::cut() {
     }
   }
   tie_bags(network, variable, sink);
+  tie_extended(network, variable, sink);
   const MinCut cut = network.minimum_cut(source, sink);
   for (const Node& node : graph.nodes) {
     if (candidates_[node.id] && cut.source_side[variable[node.id]])
@@ -345,6 +379,49 @@ void Placements::tie_bags(FlowNetwork& network, const std::vector<int>& variable
       if (in_bag(value, 0) && variable[value] != sink)
         network.add_edge(variable[value], sink, FlowNetwork::kInfinite);
     });
+  }
+}
+
+// Rows that two ranks hold are not converted: every reader takes them as they are, or all work on
+// the whole.
+void Placements::tie_extended(FlowNetwork& network, const std::vector<int>& variable, int sink) {
+  const auto is_extended = [this](NodeId value, int element) {
+    for (const Occurrence& token : axes_.token_occurrences(value, element)) {
+      if (axes_.extension(axes_.value_leaves(value, element)[token.dim][token.position]) > 0)
+        return true;
+    }
+    return false;
+  };
+  for (const Node& node : axes_.graph().nodes) {
+    for (const Operand& operand : axes_.application(node.id).operands) {
+      if (!is_extended(operand.value, operand.element)) continue;
+      const int producer = variable[operand.value];
+      const int reader = variable[node.id];
+      const bool cuts = candidates_[node.id] &&
+                        axes_.find_cut(node.id, operand.letters, *candidates_[node.id]).has_value();
+      if (producer != sink)
+        network.add_edge(producer, cuts ? reader : sink, FlowNetwork::kInfinite);
+      if (cuts && reader != sink) network.add_edge(reader, producer, FlowNetwork::kInfinite);
+      if (producer != sink && !cuts) extension_obstacles_.emplace(operand.value, node.id);
+    }
+  }
+  for (const Arg& output : axes_.graph().outputs) {
+    for_each_value(output, [&](NodeId value) {
+      if (is_extended(value, 0) && variable[value] != sink)
+        network.add_edge(variable[value], sink, FlowNetwork::kInfinite);
+    });
+  }
+}
+
+// Activations with rows made up at the ends, whole on every rank because of one reader.
+void Placements::refuse_whole_extended() const {
+  for (const auto& [value, reader] : extension_obstacles_) {
+    if (nodes_[value].sharded || !axes_.facts(value).activation()) continue;
+    const Node& node = axes_.graph().node(reader);
+    throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) +
+                      ": it reads %" + axes_.graph().node(value).name +
+                      ", the sequence with rows made up at its ends, in a way that needs all of it "
+                      "on every rank. Cut those rows off first");
   }
 }
 

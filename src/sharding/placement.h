@@ -15,6 +15,7 @@
 // The cut is deterministic and depends on the graph, its hinted lengths and `ranks` alone.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -62,16 +63,20 @@ class Placements {
  private:
   std::optional<LetterLeaf> candidate(NodeId node) const;
   bool can_shard(NodeId node, LetterLeaf leaf) const;
+  bool offers_rows(NodeId node, LetterLeaf leaf) const;
   void refuse_unsplittable() const;
   void cut();
   void tie_bags(FlowNetwork& network, const std::vector<int>& variable, int sink);
   void refuse_whole_bags() const;
+  void tie_extended(FlowNetwork& network, const std::vector<int>& variable, int sink);
+  void refuse_whole_extended() const;
   void choose_varying();
 
   const Axes& axes_;
   int ranks_;
   std::vector<NodePlacement> nodes_;
   std::vector<std::optional<LetterLeaf>> candidates_;
+  std::map<NodeId, NodeId> extension_obstacles_;  // extended value -> a reader that wants it whole
   NodeId bag_obstacle_ = kNoNode;  // the first operator for whose sake sorted tokens stay whole
 };
 

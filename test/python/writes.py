@@ -1,51 +1,15 @@
-"""Programs that change tensors in place: through views, by assignment, through masks. A form gets
-token activations [2, 12, 24] behind an attention and the token ids; it returns what is compared.
-"""
+"""Forms (small.py) that change tensors in place: through views, by assignment, through masks."""
 
 import torch
 import torch.nn.functional as F
-from programs import VOCABULARY, Program
-from torch import nn
+from programs import VOCABULARY
+from small import HEADS, LENGTH, WIDTH, program
 
 FORMS = {}
-LENGTH, WIDTH, HEADS = 12, 24, 12
-
-
-class Model(nn.Module):
-    """Attention, then the form on its result; every output has a share in the loss."""
-
-    def __init__(self, form):
-        super().__init__()
-        self.form = form
-        self.token = nn.Embedding(VOCABULARY, WIDTH)
-        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.vector = nn.Parameter(torch.randn(WIDTH))
-        self.scalar = nn.Parameter(torch.randn(()))
-
-    def attend(self, x):
-        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(y.transpose(1, 2).flatten(2))
-
-    def forward(self, ids):
-        x = self.token(ids)
-        results = self.form(self, x + self.attend(x), ids)
-        last = self.attend(results[0])
-        return last.square().mean() + sum(
-            r.sin().mean() for r in results if r.is_floating_point()
-        ), *results
 
 
 def form(function):
-    def make():
-        torch.manual_seed(0)
-        return Model(function).double()
-
-    def inputs():
-        generator = torch.Generator().manual_seed(1)
-        return {"ids": torch.randint(0, VOCABULARY, (2, LENGTH), generator=generator)}
-
-    FORMS[function.__name__] = Program(make, inputs)
+    FORMS[function.__name__] = program(function)
     return function
 
 

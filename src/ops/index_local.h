@@ -1,0 +1,16 @@
+// Indexing on a part of the sequence: each rank gives the rows that it holds, shifted rows come
+// from neighbours, and rows at given positions from whoever holds them, as a partial sum.
+#pragma once
+
+#include "ops/local_form.h"
+
+namespace autosp {
+
+LocalResult getitem_local(LocalForm& form);
+LocalResult narrow_local(LocalForm& form);
+LocalResult select_local(LocalForm& form);
+LocalResult gather_local(LocalForm& form);        // gather along the sharded dimension
+LocalResult index_select_local(LocalForm& form);  // index_select along it
+LocalResult slice_scatter_local(LocalForm& form);
+
+}  // namespace autosp

@@ -1,0 +1,100 @@
+"""Forms (small.py) in which tokens see their neighbours: shifts, differences, convolutions."""
+
+import torch
+import torch.nn.functional as F
+from small import LENGTH, WIDTH, program
+
+FORMS = {}
+
+
+def form(function):
+    FORMS[function.__name__] = program(function)
+    return function
+
+
+@form
+def causal_convolution(m, x, ids):
+    """As state-space models write it: padded on both sides, trimmed behind."""
+    y = m.depthwise(x.transpose(1, 2))[..., :LENGTH].transpose(1, 2)
+    return x + F.silu(y), y
+
+
+@form
+def padded_by_hand(m, x, ids):
+    y = F.pad(x.transpose(1, 2), (3, 0))
+    y = F.conv1d(y.contiguous(), m.depthwise.weight, m.depthwise.bias, groups=WIDTH)
+    return x + y.transpose(1, 2), y
+
+
+@form
+def symmetric_convolutions(m, x, ids):
+    """The same length, two rows more, three rows less, all channels."""
+    t = x.transpose(1, 2)
+    same = F.conv1d(t, m.full.weight, m.full.bias, padding="same", dilation=2)
+    longer = F.conv1d(t, m.full.weight, padding=3, dilation=2)[..., 1:-1]
+    shorter = F.conv1d(t, m.depthwise.weight, groups=WIDTH)
+    return x + same.mT + longer.mT + m.full(t).mT, shorter
+
+
+@form
+def kernels_of_shifts(m, x, ids):
+    """A convolution as a sum of shifted copies of a padded one."""
+    padded = F.pad(x, (0, 0, 2, 1))
+    y = sum(padded[:, i : i + LENGTH] * m.rows[i - 1] for i in range(4))
+    return x + y, padded.narrow(1, 1, LENGTH)
+
+
+@form
+def shifts(m, x, ids):
+    right = F.pad(x, (0, 0, 1, -1))
+    left = F.pad(x, (0, 0, -2, 2), value=0.5)
+    by_cat = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+    learned = torch.cat([x[:, 3:], m.rows.expand(2, -1, -1)], 1)
+    return x + right * left, by_cat * m.vector, learned
+
+
+@form
+def rolls(m, x, ids):
+    y = x.roll(1, 1) + x.roll((-2, 3), (1, 2)) * m.vector
+    return x + y, x.roll(7, 1), x.roll(-12, 1)
+
+
+@form
+def differences(m, x, ids):
+    less = x[:, 1:] - x[:, :-1]
+    first = x.diff(dim=1, prepend=m.vector.expand(2, 1, -1))
+    last = x.diff(dim=1, append=x.new_zeros(2, 1, WIDTH))
+    return x + first * last, less.square().mean(), x.diff(dim=1), less
+
+
+@form
+def far_shifts(m, x, ids):
+    """Rows that come from further than the next rank."""
+    y = F.pad(x, (0, 0, 7, -7)) + F.pad(x, (0, 0, -5, 5))
+    return x + y, x[:, 5:] * m.vector, torch.cat([x[:, 4:], m.rows.repeat(2, 2, 1)[:, :4]], 1)
+
+
+@form
+def a_token_in_front(m, x, ids):
+    """One more token than the attention around it has."""
+    y = torch.cat([m.vector.expand(2, 1, -1), x], 1)
+    y = F.gelu(y * m.scalar)
+    return y[:, :-1] + y[:, 1:], x
+
+
+@form
+def rows_written(m, x, ids):
+    y = x.clone()
+    y[:, 1:] = x[:, :-1] * m.scalar
+    y[:, 0] = m.vector
+    z = torch.zeros_like(x)
+    z[:, :-2] += x[:, 2:]
+    z[:, 4:7] = m.rows
+    return y, z
+
+
+@form
+def without_gradient(m, x, ids):
+    with torch.no_grad():
+        y = x.roll(1, 1) + F.pad(x, (0, 0, 1, -1))
+    return x + y, F.pad(x.detach(), (0, 0, -1, 1))

@@ -1,0 +1,110 @@
+// The checker against operators on rows of other ranks, each broken in one place.
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "passes/check.h"
+#include "support/error.h"
+
+namespace autosp {
+namespace {
+
+// A sequence of s rows, 2 ranks, u rows each; t is the length of a trimmed copy.
+bool accepts(const std::string& body, Placement output = Placement::sharded({1, 0})) {
+  const std::string text = R"(symbols rank=0, s=16, u=8, t=8
+let u = size((s//2))
+let t = size(u)
+%x: f32[2, s, 4] = input user "x" grad
+%w: f32[4, 4, 3] = input parameter "w" grad
+%p: f32[2, u, 4] = autosp.r_to_s(%x, 1, u, True, 0.0, rank, 2, @group)
+)" + body + "return (%y,)\n";
+  try {
+    check_placements(parse_graph(text), {output});
+    return true;
+  } catch (const InternalError&) {
+    return false;
+  }
+}
+
+std::string halo(const std::string& length, const std::string& amounts,
+                 const std::string& flags = "True, False", const std::string& size = "s") {
+  return "%y: f32[2, " + length + ", 4] = autosp.halo(%p, 1, " + amounts + ", " + size + ", " +
+         flags + ", False, 0.0, rank, 2, @group)\n";
+}
+
+TEST(CheckRows, NeighboursRows) {
+  EXPECT_TRUE(accepts(halo("u", "1, -1")));
+  EXPECT_TRUE(accepts(halo("u", "2, -2", "True, True")));
+  EXPECT_FALSE(accepts(halo("u", "1, 0"))) << "a row more than it says";
+  EXPECT_FALSE(accepts(halo("u", "1, -1", "False, False"))) << "there is no padding";
+  EXPECT_FALSE(accepts(halo("u", "1, -1", "True, False", "s + 1"))) << "another length";
+  EXPECT_FALSE(accepts(halo("u - 1", "-1, 0"))) << "fewer rows than a part";
+  EXPECT_FALSE(accepts(halo("u + 1", "1, 0"))) << "an output with rows that two ranks have";
+}
+
+TEST(CheckRows, KernelsOverThem) {
+  const auto kernel = [](const std::string& before, const std::string& padding,
+                         const std::string& length) {
+    return "%c: f32[2, 4, u] = Tensor.transpose(%p, 1, 2)\n"
+           "%h: f32[2, 4, u + 2] = autosp.halo(%c, 2, " +
+           before +
+           ", s, True, False, False, 0.0, rank, 2, @group)\n"
+           "%v: f32[4, 4, 3] = autosp.r_to_v(%w, 2, @group)\n"
+           "%k: f32[2, 4, " +
+           length + "] = torch.conv1d(%h, %v, None, 1, " + padding +
+           ")\n"
+           "%y: f32[2, " +
+           length + ", 4] = Tensor.transpose(%k, 1, 2)\n";
+  };
+  EXPECT_TRUE(accepts(kernel("2, 0", "0", "u")));
+  EXPECT_TRUE(accepts(kernel("1, 1", "0", "u")));
+  EXPECT_FALSE(accepts(kernel("1, 1", "1", "u + 2"))) << "rows made up between ranks";
+  EXPECT_FALSE(
+      accepts("%c: f32[2, 4, u] = Tensor.transpose(%p, 1, 2)\n"
+              "%v: f32[4, 4, 3] = autosp.r_to_v(%w, 2, @group)\n"
+              "%k: f32[2, 4, u - 2] = torch.conv1d(%c, %v)\n"
+              "%y: f32[2, u - 2, 4] = Tensor.transpose(%k, 1, 2)\n"))
+      << "a kernel that sees its own part alone";
+}
+
+TEST(CheckRows, SlicesOfThem) {
+  const auto cut = [](const std::string& slice, const std::string& length) {
+    return "%h: f32[2, u + 3, 4] = autosp.halo(%p, 1, 1, 2, s, True, False, False, 0.0, rank, 2, "
+           "@group)\n%y: f32[2, " +
+           length + ", 4] = _operator.getitem(%h, (slice(None, None, None), " + slice + "))\n";
+  };
+  EXPECT_TRUE(accepts(cut("slice(3, u + 3, None)", "u")));
+  EXPECT_FALSE(accepts(cut("slice(4, u + 4, None)", "u"))) << "rows that it has not";
+  EXPECT_FALSE(accepts(cut("slice(0, u, 2)", "u"))) << "not the rows in order";
+  EXPECT_FALSE(accepts(cut("slice(0, u - 1, None)", "u - 1")));
+}
+
+TEST(CheckRows, RowsThatTwoRanksHaveAreNotAddedUp) {
+  EXPECT_FALSE(accepts(
+      "%h: f32[2, u + 3, 4] = autosp.halo(%p, 1, 1, 2, s, True, False, False, 0.0, rank, 2, "
+      "@group)\n%z: f32[2, 4] = torch.sum(%h, 1)\n"
+      "%y: f32[2, 4] = autosp.p_to_r(%z, @group)\n",
+      Placement::replicated()));
+}
+
+TEST(CheckRows, RowsAtPositions) {
+  const std::string take = "%z: f32[2, 1, 4] = autosp.take_rows(%p, 1, s - 1, 1, rank)\n";
+  EXPECT_TRUE(
+      accepts(take + "%y: f32[2, 1, 4] = autosp.p_to_r(%z, @group)\n", Placement::replicated()));
+  EXPECT_TRUE(accepts(take + "%e: f32[2, 4] = torch.select(%z, 1, 0)\n" +
+                          "%y: f32[2, 4] = autosp.p_to_r(%e, @group)\n",
+                      Placement::replicated()));
+  EXPECT_FALSE(accepts(take + "%y: f32[2, 1, 4] = torch.exp(%z)\n", Placement::replicated()))
+      << "one rank's rows, zeros for the others";
+  const auto at = [](const std::string& from, const std::string& length) {
+    return "%q: f32[2, 1, 4] = input parameter \"q\" grad\n"
+           "%v: f32[2, 1, 4] = autosp.r_to_v(%q, 2, @group)\n"
+           "%r: f32[2, " +
+           length + ", 4] = autosp.rows_at(" + from + ", 1, " + length +
+           ", 0, s - 1, rank)\n%y: f32[2, u, 4] = torch.add(%p, %r)\n";
+  };
+  EXPECT_TRUE(accepts(at("%v", "u")));
+  EXPECT_FALSE(accepts(at("%q", "u"))) << "a parameter without its reduction";
+}
+
+}  // namespace
+}  // namespace autosp
