@@ -1,5 +1,5 @@
 // What an operator says about how it runs on a part of its sharded letter (`OpDef::localize`), and
-// what it is offered for that. Implemented in passes/elaborate.cc.
+// what it is offered for that. Implemented in passes/elaborate.cc and passes/local_rows.cc.
 #pragma once
 
 #include <string>

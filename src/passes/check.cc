@@ -91,6 +91,12 @@ class Checker {
       if (!output.is_value() || !graph_.node(output.value).type.is_tensor()) continue;
       node_ = &graph_.node(output.value);
       const Placement have = placements_[output.value][0];
+      if (have.is_sharded()) {
+        const FactorId leaf =
+            axes_.value_leaves(output.value, 0)[have.where.dim][have.where.position];
+        if (is_extended(axes_.factors().size(leaf)))
+          fail("output " + std::to_string(i) + " has rows that two ranks have");
+      }
       // Callers know dimensions, not how a dimension came together.
       const bool same_dim =
           have.is_sharded() && outputs[i].is_sharded() && have.where.dim == outputs[i].where.dim;

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "ir/builder.h"
-#include "ops/local_form.h"
+#include "passes/local_rows.h"
 #include "passes/local_values.h"
 #include "support/error.h"
 
@@ -71,21 +71,21 @@ class Elaborator {
 };
 
 // The form of one sharded operator while its local counterpart is written.
-class Local : public LocalForm {
+class Local : public LocalRows {
  public:
   Local(Elaborator& elaborator, const Node& node, const Call& call, LetterLeaf leaf)
-      : e_(elaborator), node_(node), call_(call), leaf_(leaf) {}
+      : LocalRows(elaborator.placements_, elaborator.values_, elaborator.builder_, call, leaf),
+        e_(elaborator),
+        node_(node),
+        call_(call),
+        leaf_(leaf) {}
 
-  const Call& call() const override { return call_; }
-  LetterId letter() const override { return leaf_.letter; }
   bool is_ragged() const override {
     return leaf_.letter >= 0 && !e_.layout().is_exact(e_.axes_.leaf_factor(node_.id, leaf_));
   }
   bool in_bag() const override {
     return leaf_.letter >= 0 && e_.axes_.is_bag(e_.axes_.leaf_factor(node_.id, leaf_));
   }
-  const Application& application() const override { return e_.axes_.application(node_.id); }
-
   Arg local(std::string_view parameter) const override {
     const Arg* arg = call_.find(parameter);
     ensure(arg != nullptr, "a local form asks for an argument that was not given");
@@ -93,22 +93,11 @@ class Local : public LocalForm {
     return e_.localized(node_, *arg, seen);
   }
 
-  std::vector<Expr> local_shape(int result) const override {
-    return e_.layout().shape(element_type(node_.type, result).shape,
-                             e_.axes_.value_leaves(node_.id, result),
-                             e_.placements_.produced(node_.id, result));
-  }
-
   std::vector<Expr> local_operand_shape(std::string_view parameter) const override {
     const Operand& operand = operand_of(parameter);
     return e_.layout().shape(element_type(e_.old_.node(operand.value).type, operand.element).shape,
                              e_.axes_.value_leaves(operand.value, operand.element),
                              e_.placements_.needed(node_.id, operand));
-  }
-
-  NodeId emit(std::string target, std::vector<Arg> args, Kwargs kwargs, Type type) override {
-    return e_.builder_.call(std::move(target), std::move(args), std::move(kwargs), std::move(type),
-                            &node_);
   }
 
   NodeId emit_same(Type type) override {
@@ -133,122 +122,7 @@ class Local : public LocalForm {
                                         placement, fill, node_));
   }
 
-  void append_ranks(std::vector<Arg>& args) const override { e_.values_.append_ranks(args); }
-
-  NodeId operand(size_t operand) const override {
-    const Operand& read = application().operands[operand];
-    return e_.values_.as(read.value, e_.placements_.needed(node_.id, read), node_);
-  }
-
-  bool is_cut(size_t operand) const override {
-    return e_.placements_.needed(node_.id, application().operands[operand]).is_sharded();
-  }
-
-  int64_t cut_dim(size_t operand) const override {
-    return e_.placements_.needed(node_.id, application().operands[operand]).where.dim;
-  }
-
-  Expr extent(size_t operand) const override { return e_.axes_.factors().size(leaf_of(operand)); }
-  bool is_exact(size_t operand) const override { return e_.layout().is_exact(leaf_of(operand)); }
-
-  int64_t extra() const override {
-    const Placement placement = e_.placements_.produced(node_.id, 0);
-    ensure(placement.is_sharded(), "rows are asked for of a result that has none");
-    return e_.axes_.extension(
-        e_.axes_.value_leaves(node_.id, 0)[placement.where.dim][placement.where.position]);
-  }
-
-  int64_t extra_of(size_t operand) const override {
-    return is_cut(operand) ? e_.axes_.extension(leaf_of(operand)) : 0;
-  }
-
-  Expr part() const override {
-    const FactorId base = e_.axes_.shard_base(e_.axes_.leaf_factor(node_.id, leaf_));
-    return e_.layout().shard_length(base);
-  }
-
-  NodeId window(size_t operand, int64_t before, int64_t after, double fill, bool wrap) override {
-    const int64_t dim = cut_dim(operand);
-    const NodeId x = this->operand(operand);
-    const int64_t more = e_.axes_.extension(leaf_of(operand));
-    Type type = e_.builder_.graph().node(x).type;
-    const Expr rows = part() + Expr(before + after);
-    if (before == 0 && after == 0 && (more > 0 || is_exact(operand)) &&
-        type.shape[static_cast<size_t>(dim)] == rows)
-      return x;
-    type.shape[static_cast<size_t>(dim)] = rows;
-    if (more > 0) {
-      if (before > 0 || after > more || wrap) refuse_rows_beyond(operand);
-      std::vector<Arg> index(static_cast<size_t>(dim),
-                             Arg::slice_of(Arg::none(), Arg::none(), Arg::none()));
-      index.push_back(
-          Arg::slice_of(Arg::integer_of(-before), Arg::size_of(part() + Expr(after)), Arg::none()));
-      return emit("_operator.getitem", {Arg::of(x), Arg::tuple_of(std::move(index))}, {}, type);
-    }
-    if (wrap && !is_exact(operand)) {
-      throw Unsupported(call_.where() +
-                        ": rows move from one end of the sequence to the other, which needs a "
-                        "length that the ranks divide");
-    }
-    const bool far = std::max(before, after) > e_.old_.hint(extent_of_part());
-    std::vector<Arg> args{Arg::of(x),
-                          Arg::integer_of(dim),
-                          Arg::integer_of(before),
-                          Arg::integer_of(after),
-                          Arg::size_of(extent(operand)),
-                          Arg::bool_of(is_exact(operand)),
-                          Arg::bool_of(wrap),
-                          Arg::bool_of(far),
-                          Arg::float_of(fill)};
-    append_ranks(args);
-    return emit("autosp.halo", std::move(args), {}, std::move(type));
-  }
-
-  NodeId rows_at(size_t operand, const Expr& start) override {
-    const Placement placement = e_.placements_.produced(node_.id, 0);
-    const auto dim = static_cast<size_t>(placement.where.dim);
-    NodeId x = this->operand(operand);
-    Type type = e_.builder_.graph().node(x).type;
-    if (type.shape.size() < node_.type.shape.size()) {  // one row without a dimension of its own
-      type.shape.insert(type.shape.begin() + placement.where.dim, Expr(1));
-      x = emit("torch.reshape", {Arg::of(x), Arg::sizes_of(type.shape)}, {}, type);
-    }
-    type.shape[dim] = part() + Expr(extra());
-    return emit(
-        "autosp.rows_at",
-        {Arg::of(x), Arg::integer_of(placement.where.dim), Arg::size_of(part()),
-         Arg::integer_of(extra()), Arg::size_of(start), Arg::size_of(Expr::symbol(kRankSymbol))},
-        {}, std::move(type));
-  }
-
-  NodeId as_result(NodeId rows) override {
-    const Type type = Type::tensor(node_.type.dtype, local_shape(0));
-    if (e_.builder_.graph().node(rows).type.shape == type.shape) return rows;
-    const std::vector<Arg> all(type.shape.size(),
-                               Arg::slice_of(Arg::none(), Arg::none(), Arg::none()));
-    return emit("_operator.getitem", {Arg::of(rows), Arg::tuple_of(all)}, {}, type);
-  }
-
  private:
-  FactorId leaf_of(size_t operand) const {
-    const Operand& read = application().operands[operand];
-    const Occurrence where = e_.placements_.needed(node_.id, read).where;
-    return e_.axes_.value_leaves(read.value, read.element)[where.dim][where.position];
-  }
-
-  // The part's length in symbols that have hints while the graph is written.
-  Expr extent_of_part() const {
-    const FactorId base = e_.axes_.shard_base(e_.axes_.leaf_factor(node_.id, leaf_));
-    return ceil_div(e_.axes_.factors().size(base), Expr(e_.placements_.ranks()));
-  }
-
-  [[noreturn]] void refuse_rows_beyond(size_t operand) const {
-    throw Unsupported(call_.where() + ": it needs neighbours of rows of %" +
-                      e_.old_.node(application().operands[operand].value).name +
-                      " that an operator before it has made up at the ends of the sequence, which "
-                      "is not supported. Cut them off first, or make up all rows at once");
-  }
-
   // How often each value stands in the arguments in front of a parameter: operands of a rule are in
   // the signature's order, and one value may be several of them.
   std::map<NodeId, int> read_before(std::string_view parameter) const {

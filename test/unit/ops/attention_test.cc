@@ -14,9 +14,8 @@ std::string heads(std::string_view keys, std::string_view more) {
 }
 
 TEST(Attention, QueriesAndKeysAreSeedsFeaturesAreWhole) {
-  EXPECT_EQ(
-      rule_of(heads("4", "%q, %k, %v, is_causal=False, scale=0.5")),
-      "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e) -> (b)(h)(q)(e)  query q, attend k, whole d");
+  EXPECT_EQ(rule_of(heads("4", "%q, %k, %v, is_causal=False, scale=0.5")),
+            "(b)(h)(q)(d), (b)(h)(k)(d), (b)(h)(k)(e) -> (b)(h)(q)(e)  query q, attend k, whole d");
 }
 
 TEST(Attention, AMaskIsBroadcastInEveryCallStyle) {

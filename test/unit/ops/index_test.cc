@@ -43,15 +43,15 @@ TEST(Index, ATableCutToTheSequenceIsAnAxisOfItsOwn) {
             "()(x0) -> ()(y0)  whole x0, whole y0");
   // The same with numbers: 16 of 512 is no trim.
   EXPECT_EQ(rule_of("%x: i64[512]\n%y: i64[16] = _operator.getitem(%x, slice(None, 16, None))"),
-            "(x0) -> (y0)  whole x0, whole y0");
+            "(x0) -> (y0)  pick x0, whole y0");
 }
 
 TEST(Index, ATrimAtTheStartNeedsNeighbours) {
   EXPECT_EQ(rule_of("symbols b=2, s=16\n%x: i64[b, s + 1]\n%y: i64[b, s] = _operator.getitem(%x, "
                     "(Ellipsis, slice(1, None, None)))"),
-            "(x0)(x1) -> (x0)(y1)  window x1, whole y1");
+            "(x0)(x1) -> (x0)(y1)  window x1, shift y1 of x1");
   EXPECT_EQ(rule_of("%x: f32[16]\n%y: f32[14] = _operator.getitem(%x, slice(1, -1, None))"),
-            "(x0) -> (y0)  window x0, whole y0");
+            "(x0) -> (y0)  window x0, shift y0 of x0");
 }
 
 TEST(Index, OtherCutsAreWhole) {
@@ -61,7 +61,7 @@ TEST(Index, OtherCutsAreWhole) {
             "(x0)(x1)(x2)(x3) -> (x0)(x1)(x2)(y3)  whole x3, whole y3");
   EXPECT_EQ(rule_of(kHidden + "%y: f32[b, 1, 32] = _operator.getitem(%x, (slice(None, None, None), "
                               "slice(-1, None, None)))"),
-            "(x0)(x1)(x2) -> (x0)()(x2)  whole x1");
+            "(x0)(x1)(x2) -> (x0)()(x2)  pick x1");
   EXPECT_EQ(rule_of("%x: f32[16]\n%y: f32[8] = _operator.getitem(%x, slice(0, None, 2))"),
             "(x0) -> (y0)  whole x0, whole y0");
 }
@@ -69,7 +69,7 @@ TEST(Index, OtherCutsAreWhole) {
 TEST(Index, NumbersSelectAndNoneMakesADimension) {
   EXPECT_EQ(
       rule_of(kHidden + "%y: f32[b, 32] = _operator.getitem(%x, (slice(None, None, None), 0))"),
-      "(x0)(x1)(x2) -> (x0)(x2)  whole x1");
+      "(x0)(x1)(x2) -> (x0)(x2)  pick x1");
   EXPECT_EQ(rule_of("symbols s=16\n%x: i64[s] = input user \"x\"\n%y: i64[1, 1, s, 1] = "
                     "_operator.getitem(%x, (None, None, slice(None, None, None), None))"),
             "(x0) -> ()()(x0)()");
@@ -90,14 +90,14 @@ TEST(Index, LocalSlicesOfTheShardedDimensionBecomeFull) {
 
 TEST(Index, NarrowAndSelect) {
   EXPECT_EQ(rule_of(kHidden + "%y: f32[b, s, 8] = Tensor.narrow(%x, -1, 8, 8)"),
-            "(x0)(x1)(x2) -> (x0)(x1)(y2)  whole x2, whole y2");
+            "(x0)(x1)(x2) -> (x0)(x1)(y2)  pick x2, whole y2");
   const std::string trim = kHidden + "%y: f32[b, s - 1, 32] = torch.narrow(%x, 1, 0, s - 1)";
   EXPECT_EQ(rule_of(trim), "(x0)(x1)(x3) -> (x0)(y1)(x3)  prefix y1 of x1");
   EXPECT_EQ(local_form(trim, "x1"),
             "%n0: f32[b, s - 1, 32] = _operator.getitem(%x, (slice(None, None, None), slice(None, "
             "None, None), slice(None, None, None)))\n%n0");
   EXPECT_EQ(rule_of(kHidden + "%y: f32[b, 32] = Tensor.select(%x, 1, -1)"),
-            "(x0)(x1)(x2) -> (x0)(x2)  whole x1");
+            "(x0)(x1)(x2) -> (x0)(x2)  pick x1");
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ TEST(Index, PackedSequenceIdsByQueryAndKey) {
     %i: i64[b, 1, 1, 1] = input user "i"
     %q: i64[1, 1, s, 1] = input user "q"
     %y: i64[b, 1, s, 1] = _operator.getitem(%p, (%i, %q)))"),
-            "(x2)(x3), (i0)()()(), ()()(i2)() -> (i0)()(i2)()  whole x2, whole x3");
+            "(x2)(x3), (i0)()()(), ()()(i2)() -> (i0)()(i2)()  pick x2, pick x3");
 }
 
 TEST(Index, TensorsStandWhereTorchPutsThem) {
@@ -117,21 +117,21 @@ TEST(Index, TensorsStandWhereTorchPutsThem) {
   const auto all = std::string("slice(None, None, None)");
   // Together: in their place. Apart: in front. A number selects first and does not count.
   EXPECT_EQ(rule_of(x + "%y: f32[2, 7, 5] = _operator.getitem(%x, (" + all + ", %i, %i))"),
-            "(x1)(x2)(x3)(x4), (i0), (i0) -> (x1)(i0)(x4)  whole x2, whole x3");
+            "(x1)(x2)(x3)(x4), (i0), (i0) -> (x1)(i0)(x4)  pick x2, pick x3");
   EXPECT_EQ(rule_of(x + "%y: f32[7, 3, 5] = _operator.getitem(%x, (%i, " + all + ", %i))"),
-            "(x1)(x2)(x3)(x4), (i0), (i0) -> (i0)(x2)(x4)  whole x1, whole x3");
+            "(x1)(x2)(x3)(x4), (i0), (i0) -> (i0)(x2)(x4)  pick x1, pick x3");
   EXPECT_EQ(rule_of(x + "%y: f32[2, 7] = _operator.getitem(%x, (" + all + ", %i, 0, %i))"),
-            "(x1)(x2)(x3)(x4), (i0), (i0) -> (x1)(i0)  whole x2, whole x3, whole x4");
+            "(x1)(x2)(x3)(x4), (i0), (i0) -> (x1)(i0)  pick x2, pick x3, pick x4");
   EXPECT_EQ(rule_of(x + "%y: f32[7, 1, 4, 5] = _operator.getitem(%x, (%i, None, %i))"),
-            "(x1)(x2)(x3)(x4), (i0), (i0) -> (i0)()(x3)(x4)  whole x1, whole x2");
+            "(x1)(x2)(x3)(x4), (i0), (i0) -> (i0)()(x3)(x4)  pick x1, pick x2");
   EXPECT_EQ(rule_of(x + "%y: f32[2, 3, 7, 5] = _operator.getitem(%x, (Ellipsis, %i, " + all + "))"),
-            "(x1)(x2)(x3)(x4), (i0) -> (x1)(x2)(i0)(x4)  whole x3");
+            "(x1)(x2)(x3)(x4), (i0) -> (x1)(x2)(i0)(x4)  pick x3");
 }
 
 TEST(Index, AConstantListIsACut) {
   EXPECT_EQ(rule_of("%x: f32[2, 8] = input user \"x\"\n%y: f32[2, 2] = _operator.getitem(%x, "
                     "(Ellipsis, [0, 3]))"),
-            "(x1)(x2) -> (x1)(i0)  whole i0, whole x2");
+            "(x1)(x2) -> (x1)(i0)  whole i0, pick x2");
 }
 
 TEST(Index, MasksAreWhole) {
@@ -154,10 +154,10 @@ TEST(Index, AnElementOfATuple) {
 TEST(Index, GatherJoinsWhatIndexAndOperandShare) {
   EXPECT_EQ(rule_of("symbols s=16\n%x: f32[s, 97] = input user \"x\"\n%i: i64[s, 1] = input user "
                     "\"i\"\n%y: f32[s, 1] = torch.gather(%x, -1, %i)"),
-            "(i0)(x1), (i0)() -> (i0)()  whole x1");
+            "(i0)(x1), (i0)() -> (i0)()  pick x1");
   EXPECT_EQ(rule_of("%x: f32[6, 8] = input user \"x\"\n%i: i64[4, 3] = input user \"i\"\n%y: "
                     "f32[4, 3] = Tensor.gather(%x, dim=1, index=%i)"),
-            "(x0)(x1), (i0)(i1) -> (i0)(i1)  whole i0, whole x0, whole x1");
+            "(x0)(x1), (i0)(i1) -> (i0)(i1)  whole i0, whole x0, pick x1");
   EXPECT_EQ(rule_of("symbols s=16\n%x: f32[s, 8] = input user \"x\"\n%i: i64[1, 3] = input user "
                     "\"i\"\n%y: f32[s, 3] = torch.take_along_dim(%x, %i, dim=1)"),
             "(i0)(x), ()(i1) -> (i0)(i1)  whole x");
@@ -202,7 +202,7 @@ TEST(Index, SliceScatter) {
       rule_of(
           x +
           "%v: f32[s, 4] = input user \"v\"\n%y: f32[s, 8] = torch.slice_scatter(%x, %v, 1, 0, 4)"),
-      "(x0)(x1), (x0)(y) -> (x0)(x1)  whole x1, whole y");
+      "(x0)(x1), (x0)(y) -> (x0)(x1)  window x1, whole y");
   const std::string all =
       x + "%v: f32[s, 8] = input user \"v\"\n%y: f32[s, 8] = torch.slice_scatter(%x, %v)";
   EXPECT_EQ(rule_of(all), "(x0)(x1), (x0)(x1) -> (x0)(x1)");
@@ -210,7 +210,7 @@ TEST(Index, SliceScatter) {
   EXPECT_EQ(
       rule_of(x +
               "%v: f32[s] = input user \"v\"\n%y: f32[s, 8] = torch.select_scatter(%x, %v, 1, 0)"),
-      "(x0)(x1), (x0) -> (x0)(x1)  whole x1");
+      "(x0)(x1), (x0) -> (x0)(x1)  window x1");
 }
 
 TEST(Index, InPlaceSpellingsNameTheCallThatGivesTheValue) {

@@ -7,6 +7,7 @@
 
 #include "ir/graph.h"
 #include "ir/text.h"
+#include "ops/local_form.h"
 #include "ops/op.h"
 #include "support/error.h"
 
@@ -132,6 +133,43 @@ class RecordingForm : public LocalForm {
     const Type type = graph_.node(value).type;
     return Arg::of(emit("test.fill", {Arg::of(value), Arg::float_of(fill)}, {}, type));
   }
+
+  void append_ranks(std::vector<Arg>& args) const override { args.push_back(Arg::integer_of(0)); }
+  NodeId operand(size_t operand) const override { return application_.operands[operand].value; }
+  bool is_cut(size_t operand) const override { return cut_dim(operand) >= 0; }
+  int64_t cut_dim(size_t operand) const override {
+    const TensorLetters& letters = application_.operands[operand].letters;
+    for (size_t dim = 0; dim < letters.size(); ++dim) {
+      for (const LetterId letter : letters[dim]) {
+        const Letter& its = application_.letters[static_cast<size_t>(letter)];
+        const bool follows = its.kind == LetterKind::kShift && its.link == letter_;
+        if (letter == letter_ || follows) return static_cast<int64_t>(dim);
+      }
+    }
+    return -1;
+  }
+  Expr extent(size_t operand) const override {
+    const Operand& read = application_.operands[operand];
+    const auto dim = static_cast<size_t>(cut_dim(operand));
+    return application_.letters[static_cast<size_t>(read.letters[dim][0])].size;
+  }
+  bool is_exact(size_t) const override { return !ragged_; }
+  int64_t extra() const override { return 0; }
+  int64_t extra_of(size_t) const override { return 0; }
+  Expr part() const override {
+    return floor_div(application_.letters[static_cast<size_t>(letter_)].size, Expr(ranks_));
+  }
+  NodeId window(size_t operand, int64_t before, int64_t after, double, bool) override {
+    const NodeId x = this->operand(operand);
+    if (before == 0 && after == 0) return x;
+    return emit("test.window", {Arg::of(x), Arg::integer_of(before), Arg::integer_of(after)}, {},
+                graph_.node(x).type);
+  }
+  NodeId rows_at(size_t operand, const Expr& start) override {
+    const NodeId x = this->operand(operand);
+    return emit("test.rows_at", {Arg::of(x), Arg::size_of(start)}, {}, graph_.node(x).type);
+  }
+  NodeId as_result(NodeId rows) override { return rows; }
 
   // The lines of the local form; the result's last, after "R " when it is replicated.
   std::string write() {

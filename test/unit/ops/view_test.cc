@@ -195,7 +195,7 @@ TEST(View, CatJoinsIntoANewLength) {
   EXPECT_EQ(rule_of(R"(symbols s=16
     %x: f32[s, 4] = input user "x"
     %y: f32[s, 8] = torch.cat((%x, %x), dim=-1))"),
-            "(x0)(c0), (x0)(c1) -> (x0)(x1)  whole x1, whole c0, whole c1");
+            "(x0)(c0), (x0)(c1) -> (x0)(x1)  window x1, whole c0, whole c1");
 }
 
 TEST(View, CatIgnoresEmptyOperands) {
