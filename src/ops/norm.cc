@@ -1,4 +1,5 @@
 // Normalisations: they see the normalised dimensions whole and leave the others alone.
+#include "ops/local_form.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
 #include "support/error.h"
@@ -77,13 +78,30 @@ std::optional<std::string> refuse_instance_buffers(const Call& call) {
          "track_running_stats to False";
 }
 
-Application whole_along_dim(const Call& call) {
+Application softmax(const Call& call) {
   const int64_t rank = rank_of(tensor_type(call, "input"));
   // torch's old default when no dimension is given.
   const int64_t fallback = rank == 0 || rank == 1 || rank == 3 ? 0 : 1;
   const int64_t dim = call.dim_or("dim", rank, fallback);
   return along(call, "input", rank == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{dim},
-               LetterKind::kWhole);
+               LetterKind::kScan);
+}
+
+// Along a sharded dimension the denominator is everyone's.
+LocalResult softmax_local(LocalForm& form) {
+  const Call& call = form.call();
+  const Type type = Type::tensor(call.result().dtype, form.local_shape());
+  if (form.application().letters[static_cast<size_t>(form.letter())].kind != LetterKind::kScan)
+    return {form.emit_same(type)};
+  NodeId x = form.operand(0);
+  if (tensor_type(call, "input").dtype != type.dtype)
+    x = form.emit("Tensor.to", {Arg::of(x), Arg::literal_of(torch_dtype(type.dtype))}, {}, type);
+  if (call.node().target.ends_with("softmin")) x = form.emit("torch.neg", {Arg::of(x)}, {}, type);
+  std::vector<Arg> args = {Arg::of(x), Arg::bool_of(!call.op().softmax),
+                           Arg::integer_of(form.cut_dim(0)), Arg::size_of(form.extent(0)),
+                           Arg::bool_of(form.is_exact(0))};
+  form.append_ranks(args);
+  return {form.emit("autosp.softmax_rows", std::move(args), {}, type)};
 }
 
 Application normalize(const Call& call) {
@@ -146,27 +164,31 @@ std::span<const OpDef> norm_ops() {
       {.name = "softmax",
        .targets = {"torch.nn.functional.softmax", "torch.nn.functional.softmin"},
        .signature = "input, dim=None, _stacklevel=3, dtype=None",
-       .rule = "… x … -> … x …  whole x",
-       .apply = whole_along_dim,
+       .rule = "… x … -> … x …  scan x",
+       .apply = softmax,
+       .localize = softmax_local,
        .softmax = true},
       {.name = "softmax (torch)",
        .targets = {"torch.softmax", "Tensor.softmax", "torch.special.softmax",
                    "torch._C._special.special_softmax"},
        .signature = "input, dim, dtype=None",
-       .rule = "… x … -> … x …  whole x",
-       .apply = whole_along_dim,
+       .rule = "… x … -> … x …  scan x",
+       .apply = softmax,
+       .localize = softmax_local,
        .softmax = true},
       {.name = "log_softmax",
        .targets = {"torch.nn.functional.log_softmax"},
        .signature = "input, dim=None, _stacklevel=3, dtype=None",
-       .rule = "… x … -> … x …  whole x",
-       .apply = whole_along_dim},
+       .rule = "… x … -> … x …  scan x",
+       .apply = softmax,
+       .localize = softmax_local},
       {.name = "log_softmax (torch)",
        .targets = {"torch.log_softmax", "Tensor.log_softmax", "torch.special.log_softmax",
                    "torch._C._special.special_log_softmax"},
        .signature = "input, dim, dtype=None",
-       .rule = "… x … -> … x …  whole x",
-       .apply = whole_along_dim},
+       .rule = "… x … -> … x …  scan x",
+       .apply = softmax,
+       .localize = softmax_local},
       {.name = "normalize",
        .targets = {"torch.nn.functional.normalize"},
        .signature = "input, p=2.0, dim=1, eps=1e-12",

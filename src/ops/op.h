@@ -40,7 +40,7 @@ enum class LetterKind : uint8_t {
   kPrefix,  // in the result: the first rows of the operand's letter `link` (a trim at the end)
   kBag,     // the rows of the letter `link` in another order (sort; what an index tensor picks)
   kIndex,   // in the result: made from the global position (arange)
-  kScan,    // in order along it (cumsum)
+  kScan,    // each row needs others, near or far (cumsum, softmax, flip)
   kWindow,  // needs neighbours (diff, a trim at the start, causal convolution)
   kShift,   // rows of the letter `link`, moved, or more or fewer of them by a constant
 };

@@ -1,4 +1,5 @@
-// Operators whose rows depend on other rows along a dimension: scans, windows, orders.
+// Operators whose rows depend on all other rows along a dimension: scans and orders.
+#include "ops/local_form.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
 #include "support/error.h"
@@ -46,14 +47,70 @@ Application select(const Call& call) {
   return application;
 }
 
-Application rearrange(const Call& call) {
-  const Type& input = tensor_type(call, "input");
-  return along(call, "input", dims_or_all(call, "dims", rank_of(input)), LetterKind::kWhole);
+std::vector<int64_t> mirrored_dims(const Call& call) {
+  if (call.op().name == "flipud") return {0};
+  if (call.op().name == "fliplr") return {1};
+  return dims_or_all(call, "dims", rank_of(tensor_type(call, "input")));
 }
 
 Application mirror(const Call& call) {
-  const int64_t dim = call.op().name == "fliplr" ? 1 : 0;
-  return along(call, "input", {dim}, LetterKind::kWhole);
+  return along(call, "input", mirrored_dims(call), LetterKind::kScan);
+}
+
+// ---- Along a sharded dimension
+
+bool runs_along_rows(const LocalForm& form) {
+  return form.application().letters[static_cast<size_t>(form.letter())].kind == LetterKind::kScan;
+}
+
+Type local_type(const LocalForm& form) {
+  Type type = form.call().result();
+  if (type.is_tensor()) {
+    type.shape = form.local_shape();
+    return type;
+  }
+  for (size_t i = 0; i < type.elements.size(); ++i)
+    type.elements[i].shape = form.local_shape(static_cast<int>(i));
+  return type;
+}
+
+LocalResult scan_local(LocalForm& form) {
+  const Type type = local_type(form);
+  if (!runs_along_rows(form)) return {form.emit_same(type)};
+  const std::string& target = form.call().node().target;
+  const std::string kind = target.substr(target.rfind('.') + 1);
+  const Arg dim = Arg::integer_of(form.cut_dim(0));
+  NodeId x = form.operand(0);
+  std::vector<Arg> args = {Arg::of(x)};
+  if (type.kind == Type::Kind::kTuple) {
+    args.push_back(Arg::bool_of(kind == "cummax"));
+    args.push_back(dim);
+    form.append_ranks(args);
+    return {form.emit("autosp.scan_extremes", std::move(args), {}, type)};
+  }
+  if (tensor_type(form.call(), "input").dtype != type.dtype) {
+    x = form.emit("Tensor.to", {Arg::of(x), Arg::literal_of(torch_dtype(type.dtype))}, {}, type);
+    args[0] = Arg::of(x);
+  }
+  args.push_back(Arg::string_of(kind));
+  args.push_back(dim);
+  form.append_ranks(args);
+  return {form.emit("autosp.scan_rows", std::move(args), {}, type)};
+}
+
+LocalResult mirror_local(LocalForm& form) {
+  const Type type = local_type(form);
+  if (!runs_along_rows(form)) return {form.emit_same(type)};
+  std::vector<Arg> args = {Arg::of(form.operand(0)), Arg::integer_of(form.cut_dim(0)),
+                           Arg::size_of(form.extent(0)), Arg::bool_of(form.is_exact(0))};
+  form.append_ranks(args);
+  const NodeId x = form.emit("autosp.flip_rows", std::move(args), {}, type);
+  std::vector<Arg> others;
+  for (const int64_t dim : mirrored_dims(form.call())) {
+    if (dim != form.cut_dim(0)) others.push_back(Arg::integer_of(dim));
+  }
+  if (others.empty()) return {x};
+  return {form.emit("torch.flip", {Arg::of(x), Arg::list_of(std::move(others))}, {}, type)};
 }
 
 }  // namespace
@@ -64,7 +121,8 @@ std::span<const OpDef> sequence_ops() {
        .targets = {"torch.cumsum", "Tensor.cumsum", "torch.cumprod", "Tensor.cumprod"},
        .signature = "input, dim, dtype=None",
        .rule = "… x … -> … x …  scan x",
-       .apply = scan},
+       .apply = scan,
+       .localize = scan_local},
       {.name = "cumsum_",
        .targets = {"Tensor.cumsum_"},
        .signature = "input, dim, dtype=None",
@@ -82,22 +140,26 @@ std::span<const OpDef> sequence_ops() {
                    "torch.logcumsumexp", "Tensor.logcumsumexp"},
        .signature = "input, dim",
        .rule = "… x … -> … x …  scan x",
-       .apply = scan},
+       .apply = scan,
+       .localize = scan_local},
       {.name = "flip",
        .targets = {"torch.flip", "Tensor.flip"},
        .signature = "input, *dims",
-       .rule = "… x … -> … x …  whole x",
-       .apply = rearrange},
+       .rule = "… x … -> … x …  scan x",
+       .apply = mirror,
+       .localize = mirror_local},
       {.name = "flipud",
        .targets = {"torch.flipud", "Tensor.flipud"},
        .signature = "input",
-       .rule = "x … -> x …  whole x",
-       .apply = mirror},
+       .rule = "x … -> x …  scan x",
+       .apply = mirror,
+       .localize = mirror_local},
       {.name = "fliplr",
        .targets = {"torch.fliplr", "Tensor.fliplr"},
        .signature = "input",
-       .rule = "d x … -> d x …  whole x",
-       .apply = mirror},
+       .rule = "d x … -> d x …  scan x",
+       .apply = mirror,
+       .localize = mirror_local},
       {.name = "sort",
        .targets = {"torch.sort", "Tensor.sort"},
        .signature = "input, dim=-1, descending=False, stable=None",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/index_rule.h"
+#include "passes/check_lengths.h"
 #include "sharding/axes.h"
 #include "support/error.h"
 
@@ -50,20 +51,35 @@ constexpr Conversion kConversions[] = {
     {"autosp.mask_tail", Kind::kSharded, Kind::kSharded},
 };
 
-class Checker {
+// Operators of the engine that see all rows of a sharded dimension: where their arguments have that
+// dimension and its global length (0: nowhere), and whether the result has its rows or is the same
+// on every rank.
+struct RowOperator {
+  std::string_view target;
+  size_t dim;
+  size_t size;
+  bool keeps_rows;
+};
+constexpr RowOperator kRowOperators[] = {
+    {"autosp.scan_rows", 2, 0, true},     {"autosp.scan_extremes", 2, 0, true},
+    {"autosp.softmax_rows", 2, 3, true},  {"autosp.flip_rows", 1, 2, true},
+    {"autosp.reduce_rows", 3, 6, false},  {"autosp.variance_rows", 2, 7, false},
+    {"autosp.extreme_rows", 2, 4, false},
+};
+
+const RowOperator* find_row_operator(std::string_view target) {
+  const auto* found = std::find_if(std::begin(kRowOperators), std::end(kRowOperators),
+                                   [&](const RowOperator& op) { return op.target == target; });
+  return found == std::end(kRowOperators) ? nullptr : found;
+}
+
+class Checker : private LocalLengths {
  public:
   explicit Checker(const Graph& graph)
-      : graph_(graph),
+      : LocalLengths(graph),
         axes_(graph, {}),
         placements_(static_cast<size_t>(graph.size())),
         masked_(static_cast<size_t>(graph.size()), false) {
-    for (const auto& [name, length] : graph.definitions) {
-      for (const std::string& symbol : length.symbols()) {
-        if (length == Expr::symbol(symbol) && shard_symbols_.contains(symbol))
-          trimmed_[name] = symbol;
-      }
-      shard_symbols_.insert(name);
-    }
     for (const Node& node : graph.nodes) {
       for (int element = 0; element < axes_.elements(node.id); ++element) {
         for (const FactorList& dim : axes_.value_leaves(node.id, element)) {
@@ -108,11 +124,6 @@ class Checker {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InternalError("placement check: %" + node_->name + " = " + node_->target +
-                        (node_->source.empty() ? "" : " at " + node_->source) + ": " + what);
-  }
-
   // V and R differ in their gradients alone.
   bool same(const Placement& have, const Placement& want, NodeId value) const {
     if (have == want) return true;
@@ -120,12 +131,6 @@ class Checker {
       return p.kind == Kind::kReplicated || p.kind == Kind::kVarying;
     };
     return whole(have) && whole(want) && !axes_.facts(value).differentiable;
-  }
-
-  bool is_local(const Expr& size) const {
-    const std::vector<std::string> symbols = size.symbols();
-    return std::any_of(symbols.begin(), symbols.end(),
-                       [this](const std::string& s) { return shard_symbols_.contains(s); });
   }
 
   void check_shape(const Placement& placement, int element) const {
@@ -147,7 +152,7 @@ class Checker {
       if (node.target == conversion.target) return {convert(node, conversion)};
     }
     if (node.target == "autosp.all_to_all") return exchange(node);
-    if (const auto rows = rows_of_others(node)) return {*rows};
+    if (auto rows = rows_of_others(node); !rows.empty()) return rows;
     const Application& rule = axes_.application(node.id);
     if (node.target == "_operator.getitem" && rule.operands.size() == 1) {
       const Operand& operand = rule.operands[0];
@@ -160,60 +165,6 @@ class Checker {
       if (const auto placement = trim(node, operand)) return {*placement};
     }
     return apply(node, rule);
-  }
-
-  // The symbol in a local length, which must be the only one and a factor.
-  std::string local_symbol(const Expr& length) const {
-    std::string found;
-    for (const std::string& symbol : length.symbols()) {
-      if (!shard_symbols_.contains(symbol)) continue;
-      if (!found.empty()) fail("has a length of two parts, " + length.to_string());
-      found = symbol;
-    }
-    if (found.empty())
-      fail("has the global length " + length.to_string() + " where a part's is expected");
-    return found;
-  }
-
-  // Whether the last parts have rows past the end: of a trimmed axis, and of one whose length the
-  // ranks don't divide.
-  bool is_ragged(const Expr& length) const {
-    const std::string symbol = local_symbol(length);
-    return trimmed_.contains(symbol) || ragged_.contains(symbol);
-  }
-  // With rows that a neighbour has too.
-  bool is_extended(const Expr& length) const {
-    return !divide_exact(length, Expr::symbol(local_symbol(length)));
-  }
-
-  // A local length against the global one that it is a part of, at the lengths of this compilation.
-  void check_lengths(const Expr& local, const Expr& global, bool exact, const Arg& ranks) {
-    const std::string symbol = local_symbol(local);
-    if (is_local(global))
-      fail("has the local length " + global.to_string() + " where a global one is expected");
-    const bool ragged = trimmed_.contains(symbol) || ragged_.contains(symbol);
-    if (exact && ragged) fail("has padding that it says it has not");
-    if (!exact && !ragged && extents_.contains(symbol)) fail("says that it has padding");
-    if (!exact && !ragged) ragged_.insert(symbol);
-    const std::optional<Expr> rest = divide_exact(local, Expr::symbol(symbol));
-    if (!rest) fail("has a length that is no multiple of its part, " + local.to_string());
-    const int64_t extent = graph_.hint(global);
-    const int64_t held = graph_.hint(local) * ranks.integer;
-    const auto known =
-        extents_.emplace(symbol, extent / std::max<int64_t>(graph_.hint(*rest), 1)).first;
-    if (known->second * graph_.hint(*rest) != extent || (exact ? held != extent : held < extent)) {
-      fail("has " + local.to_string() + " of " + global.to_string() +
-           ", which do not fit together");
-    }
-  }
-
-  void check_same(const std::vector<Expr>& in, const std::vector<Expr>& out,
-                  std::set<int64_t> except) const {
-    if (in.size() != out.size()) fail("has another number of dimensions than its operand");
-    for (size_t dim = 0; dim < in.size(); ++dim) {
-      if (!except.contains(static_cast<int64_t>(dim)) && in[dim] != out[dim])
-        fail("changes dimension " + std::to_string(dim));
-    }
   }
 
   // A slice that took the first rows of a sharded dimension: it takes a rank's whole part, and the
@@ -239,31 +190,15 @@ class Checker {
       }
       const bool all = std::all_of(item.arg.items.begin(), item.arg.items.end(),
                                    [](const Arg& bound) { return bound.is_none(); });
-      const auto base = trimmed_.find(local_symbol(length));
-      if (!all || base == trimmed_.end() ||
-          length.substitute({{base->first, Expr::symbol(base->second)}}) !=
-              type.shape[static_cast<size_t>(item.operand)].substitute(untrimmed())) {
+      if (!all || untrimmed(length) == length || untrimmed(length) != untrimmed(rows))
         fail("cuts a sharded dimension");
-      }
       return Placement::sharded({item.result, have.where.position});
     }
     return std::nullopt;
   }
 
-  // How many rows beyond its part a rank has.
-  int64_t extra(const Expr& length) const {
-    const std::string symbol = local_symbol(untrimmed(length));
-    const std::optional<int64_t> rows = (untrimmed(length) - Expr::symbol(symbol)).as_constant();
-    if (!rows) fail("has " + length.to_string() + " rows, which are not a part's");
-    return *rows;
-  }
-
-  bool same_axis(const Expr& a, const Expr& b) const {
-    return local_symbol(untrimmed(a)) == local_symbol(untrimmed(b));
-  }
-
   // The engine's operators on rows of a sharded dimension, the node's argument `dim`.
-  std::optional<Placement> rows_of_others(const Node& node) {
+  std::vector<Placement> rows_of_others(const Node& node) {
     const std::string& name = node.target;
     const bool at = name == "autosp.rows_at";
     const bool merges = name == "autosp.merge_rows";
@@ -287,26 +222,43 @@ class Checker {
       if (result.at(place) != node.args[2].as_expr() + node.args[3].as_expr() ||
           extra(result[place]) != node.args[3].integer)
         fail("has another length than it is told");
-      return rows;
+      return {rows};
     }
     if (extra(in.at(place)) != 0) fail("reads rows that a neighbour has too");
-    if (picks) return Placement::partial();
+    if (picks) return {Placement::partial()};
+    if (other != nullptr) return everyones_rows(node, *other, rows, in[place]);
     check_same(in, result, {dim});
     if (merges) {
       if (graph_.node(node.args[1].value).type.shape != in || result != in)
         fail("merges rows of different numbers");
-      return rows;
+      return {rows};
     }
     const int64_t more = node.args[2].integer + node.args[3].integer;
     if (!same_axis(in[place], result.at(place)) || extra(result[place]) != more || more < 0)
       fail("has other rows than it is told");
     const bool exact = node.args[5].integer != 0;
-    if (exact == is_trimmed(in[place]))
-      fail(exact ? "has padding that it says it has not" : "says that it has padding");
+    check_exact(local_symbol(in[place]), exact);
     check_extent(in[place], node.args[4].as_expr());
-    if (node.args[6].integer != 0 && (!exact || more != 0))
+    const bool far = node.args[7].integer != 0;
+    if (node.args[6].integer != 0 && ((!exact && !far) || more != 0))
       fail("wraps around a sequence that has padding");
-    return rows;
+    return {rows};
+  }
+
+  // Operators on all rows, of one or two results.
+  std::vector<Placement> everyones_rows(const Node& node, const RowOperator& op,
+                                        const Placement& rows, const Expr& length) {
+    const Type& operand = graph_.node(node.args[0].value).type;
+    std::vector<Type> results = node.type.elements;
+    if (node.type.is_tensor()) results.push_back(node.type);
+    for (const Type& result : results) {
+      if (op.keeps_rows && result.shape != operand.shape) fail("changes its operand's shape");
+    }
+    if (op.size > 0) {
+      check_extent(length, node.args.at(op.size).as_expr());
+      check_exact(local_symbol(length), node.args.at(op.size + 1).integer != 0);
+    }
+    return std::vector<Placement>(results.size(), op.keeps_rows ? rows : Placement::replicated());
   }
 
   // A kernel over rows that the rank has already: it makes up none, and leaves at least its part.
@@ -324,15 +276,6 @@ class Checker {
       if (rule.results.size() == 1) return axes_.find(node.id, rule.results[0], {letter, 0});
     }
     return std::nullopt;
-  }
-
-  Expr untrimmed(const Expr& length) const { return length.substitute(untrimmed()); }
-
-  // Trimmed lengths as those of the axes they were cut from.
-  std::map<std::string, Expr> untrimmed() const {
-    std::map<std::string, Expr> out;
-    for (const auto& [name, base] : trimmed_) out[name] = Expr::symbol(base);
-    return out;
   }
 
   Placement convert(const Node& node, const Conversion& conversion) {
@@ -368,18 +311,6 @@ class Checker {
     Placement out{conversion.to, {}};
     if (conversion.to == Kind::kSharded) out.where = {static_cast<int>(node.args.at(1).integer), 0};
     return out;
-  }
-
-  // A local length against the global one of its axis.
-  void check_extent(const Expr& length, const Expr& global) {
-    const std::string symbol = local_symbol(length);
-    const std::optional<Expr> rest = divide_exact(length, Expr::symbol(symbol));
-    const int64_t extent = graph_.hint(global);
-    const auto known =
-        extents_.emplace(symbol, extent / std::max<int64_t>(rest ? graph_.hint(*rest) : 1, 1))
-            .first;
-    if (!rest || known->second * graph_.hint(*rest) != extent)
-      fail("takes " + global.to_string() + " for the length of its axis");
   }
 
   // Rows from `size` on are replaced: a sum over them is one over the rows that are there.
@@ -583,17 +514,9 @@ class Checker {
                        [&](const auto& pair) { return in_arg(pair.second); });
   }
 
-  const Graph& graph_;
   Axes axes_;
   std::vector<std::vector<Placement>> placements_;
   std::vector<bool> masked_;  // values whose rows past the end of a trimmed axis cost nothing
-  std::set<std::string> shard_symbols_;
-  std::map<std::string, std::string>
-      trimmed_;                   // length of a trimmed axis -> that of the axis it was cut from
-  std::set<std::string> ragged_;  // local lengths of axes that the ranks don't divide
-  std::map<std::string, int64_t>
-      extents_;  // local length -> global length, as the first conversion says
-  const Node* node_ = nullptr;
 };
 
 }  // namespace

@@ -73,14 +73,11 @@ NodeId LocalRows::window(size_t operand, int64_t before, int64_t after, double f
         Arg::slice_of(Arg::integer_of(-before), Arg::size_of(part() + Expr(after)), Arg::none()));
     return emit("_operator.getitem", {Arg::of(x), Arg::tuple_of(std::move(index))}, {}, type);
   }
-  if (wrap && !is_exact(operand)) {
-    throw Unsupported(call_.where() +
-                      ": rows move from one end of the sequence to the other, which needs a "
-                      "length that the ranks divide");
-  }
+  // Around an end that is not the last part's, what a rank lacks lies anywhere.
   const bool far =
+      (wrap && !is_exact(operand)) ||
       std::max(before, after) >
-      axes_.graph().hint(ceil_div(axes_.factors().size(base()), Expr(placements_.ranks())));
+          axes_.graph().hint(ceil_div(axes_.factors().size(base()), Expr(placements_.ranks())));
   std::vector<Arg> args{Arg::of(x),
                         Arg::integer_of(dim),
                         Arg::integer_of(before),

@@ -37,7 +37,7 @@ class ScorePattern {
   std::vector<NodeId> core() {
     const Application& rule = axes_.application(softmax_);
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-      if (rule.letters[letter].kind != LetterKind::kWhole || count_operands(rule, letter) == 0)
+      if (rule.letters[letter].kind != LetterKind::kScan || count_operands(rule, letter) == 0)
         continue;
       const FactorList leaves = axes_.letter_leaves(softmax_, letter);
       if (leaves.size() == 1) axes_along_ = {leaves[0]};

@@ -1,7 +1,7 @@
 """A model with an attention on both sides of a function under test.
 
-A form gets the model, token activations [2, 12, 24] and the token ids; it returns what is compared,
-first what the second attention gets.
+A form gets the model, token activations [2, length, 24] and the token ids; it returns what is
+compared, first what the second attention gets.
 """
 
 import torch
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from programs import VOCABULARY, Program
 from torch import nn
 
-LENGTH, WIDTH, HEADS = 12, 24, 12
+WIDTH, HEADS = 24, 12
 
 
 class Model(nn.Module):
@@ -41,13 +41,13 @@ class Model(nn.Module):
         return loss, *results
 
 
-def program(function):
+def program(function, length):
     def make():
         torch.manual_seed(0)
         return Model(function).double()
 
     def inputs():
         generator = torch.Generator().manual_seed(1)
-        return {"ids": torch.randint(0, VOCABULARY, (2, LENGTH), generator=generator)}
+        return {"ids": torch.randint(0, VOCABULARY, (2, length), generator=generator)}
 
     return Program(make, inputs)

@@ -2,22 +2,18 @@
 
 import pytest
 from parity import check_simulated
+from small import program
 from writes import FORMS
 
+SLOW = pytest.mark.slow
 
+
+@pytest.mark.parametrize(
+    ("ranks", "length"),
+    [(2, 12), pytest.param(3, 12, marks=SLOW), pytest.param(4, 13, marks=SLOW)],
+)
 @pytest.mark.parametrize("name", FORMS)
-def test_two_ranks(name):
-    form = FORMS[name]
-    check_simulated(
-        form.make, form.inputs(), 2, 1e-6 if name == "narrower_types" else form.tolerance
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [3, 4])
-@pytest.mark.parametrize("name", FORMS)
-def test_more_ranks(name, ranks):
-    form = FORMS[name]
-    check_simulated(
-        form.make, form.inputs(), ranks, 1e-6 if name == "narrower_types" else form.tolerance
-    )
+def test_ranks(name, ranks, length):
+    form = program(FORMS[name], length)
+    tolerance = 1e-6 if name == "narrower_types" else form.tolerance
+    check_simulated(form.make, form.inputs(), ranks, tolerance)

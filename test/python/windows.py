@@ -2,20 +2,20 @@
 
 import torch
 import torch.nn.functional as F
-from small import LENGTH, WIDTH, program
+from small import WIDTH
 
 FORMS = {}
 
 
 def form(function):
-    FORMS[function.__name__] = program(function)
+    FORMS[function.__name__] = function
     return function
 
 
 @form
 def causal_convolution(m, x, ids):
     """As state-space models write it: padded on both sides, trimmed behind."""
-    y = m.depthwise(x.transpose(1, 2))[..., :LENGTH].transpose(1, 2)
+    y = m.depthwise(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
     return x + F.silu(y), y
 
 
@@ -40,8 +40,8 @@ def symmetric_convolutions(m, x, ids):
 def kernels_of_shifts(m, x, ids):
     """A convolution as a sum of shifted copies of a padded one."""
     padded = F.pad(x, (0, 0, 2, 1))
-    y = sum(padded[:, i : i + LENGTH] * m.rows[i - 1] for i in range(4))
-    return x + y, padded.narrow(1, 1, LENGTH)
+    y = sum(padded[:, i : i + x.shape[1]] * m.rows[i - 1] for i in range(4))
+    return x + y, padded.narrow(1, 1, x.shape[1])
 
 
 @form

@@ -3,13 +3,13 @@
 import torch
 import torch.nn.functional as F
 from programs import VOCABULARY
-from small import HEADS, LENGTH, WIDTH, program
+from small import HEADS, WIDTH
 
 FORMS = {}
 
 
 def form(function):
-    FORMS[function.__name__] = program(function)
+    FORMS[function.__name__] = function
     return function
 
 
@@ -36,7 +36,7 @@ def streams(m, x, ids):
 @form
 def through_views(m, x, ids):
     y = x * 1
-    z = y.view(2, LENGTH, 4, 6).transpose(1, 2)
+    z = y.view(2, -1, 4, 6).transpose(1, 2)
     z[:, 1:3].mul_(m.scalar)
     y.unsqueeze(1)[:, 0, :, ::2] = 0.0
     p = y.permute(2, 0, 1)
@@ -52,7 +52,7 @@ def parts(m, x, ids):
     left.add_(right[..., :1])
     first, _, last = y.unbind(-1)
     last.mul_(first)
-    low, high = ids.clone().chunk(2, 1)
+    low, high = ids[:, :10].clone().chunk(2, 1)
     low.add_(high)
     return x, y, left, right, low, high
 
@@ -87,8 +87,8 @@ def by_position(m, x, ids):
     y[:, :, [1, -2]] = x[:, :, :2] * 3
     y[0, :, index] = 2
     table = torch.zeros(VOCABULARY, dtype=torch.long)
-    table[ids.flatten()] = torch.arange(2 * LENGTH).clamp(max=7) * 0 + 7
-    rows = torch.empty(2, LENGTH, dtype=torch.long)
+    table[ids.flatten()] = torch.arange(ids.numel()).clamp(max=7) * 0 + 7
+    rows = torch.empty(*ids.shape, dtype=torch.long)
     rows[:] = table[ids]
     rows[1] += 1
     return y, rows
@@ -112,12 +112,12 @@ def through_masks(m, x, ids):
 @form
 def masks_of_queries(m, x, ids):
     """A mask built in place, used by an attention of its own."""
-    hidden = torch.full((LENGTH, LENGTH), float("-inf"), dtype=x.dtype).triu(1)
+    hidden = torch.full((x.shape[1],) * 2, float("-inf"), dtype=x.dtype).triu(1)
     hidden[:, 2] = 0.0
     hidden[4:7, 4:7] = 0
     mask = hidden[None, None].expand(2, 1, -1, -1).clone()
     padding = (ids > 55)[:, None, None]
-    mask[:, :, :, :LENGTH] = mask[:, :, :, :LENGTH].masked_fill(padding, -1e9)
+    mask[:, :, :, : x.shape[1]] = mask[:, :, :, : x.shape[1]].masked_fill(padding, -1e9)
     q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in m.qkv(x).chunk(3, -1))
     y = F.scaled_dot_product_attention(q, k, v, mask)
     return y.transpose(1, 2).flatten(2), mask

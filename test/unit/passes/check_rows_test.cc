@@ -15,7 +15,7 @@ let u = size((s//2))
 let t = size(u)
 %x: f32[2, s, 4] = input user "x" grad
 %w: f32[4, 4, 3] = input parameter "w" grad
-%p: f32[2, u, 4] = autosp.r_to_s(%x, 1, u, True, 0.0, rank, 2, @group)
+%p: f32[2, u, 4] = autosp.r_to_s(%x, 1, u, True, rank, 2, @group)
 )" + body + "return (%y,)\n";
   try {
     check_placements(parse_graph(text), {output});
@@ -36,6 +36,7 @@ TEST(CheckRows, NeighboursRows) {
   EXPECT_TRUE(accepts(halo("u", "2, -2", "True, True")));
   EXPECT_FALSE(accepts(halo("u", "1, 0"))) << "a row more than it says";
   EXPECT_FALSE(accepts(halo("u", "1, -1", "False, False"))) << "there is no padding";
+  EXPECT_FALSE(accepts(halo("u", "1, -1", "False, True"))) << "around an end that lies elsewhere";
   EXPECT_FALSE(accepts(halo("u", "1, -1", "True, False", "s + 1"))) << "another length";
   EXPECT_FALSE(accepts(halo("u - 1", "-1, 0"))) << "fewer rows than a part";
   EXPECT_FALSE(accepts(halo("u + 1", "1, 0"))) << "an output with rows that two ranks have";

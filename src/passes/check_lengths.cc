@@ -1,0 +1,112 @@
+#include "passes/check_lengths.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "support/error.h"
+
+namespace autosp {
+
+LocalLengths::LocalLengths(const Graph& graph) : graph_(graph) {
+  for (const auto& [name, length] : graph.definitions) {
+    for (const std::string& symbol : length.symbols()) {
+      if (length == Expr::symbol(symbol) && shard_symbols_.contains(symbol))
+        trimmed_[name] = symbol;
+    }
+    shard_symbols_.insert(name);
+  }
+}
+
+void LocalLengths::fail(const std::string& what) const {
+  throw InternalError("placement check: %" + node_->name + " = " + node_->target +
+                      (node_->source.empty() ? "" : " at " + node_->source) + ": " + what);
+}
+
+bool LocalLengths::is_local(const Expr& size) const {
+  const std::vector<std::string> symbols = size.symbols();
+  return std::any_of(symbols.begin(), symbols.end(),
+                     [this](const std::string& s) { return shard_symbols_.contains(s); });
+}
+
+std::string LocalLengths::local_symbol(const Expr& length) const {
+  std::string found;
+  for (const std::string& symbol : length.symbols()) {
+    if (!shard_symbols_.contains(symbol)) continue;
+    if (!found.empty()) fail("has a length of two parts, " + length.to_string());
+    found = symbol;
+  }
+  if (found.empty())
+    fail("has the global length " + length.to_string() + " where a part's is expected");
+  return found;
+}
+
+bool LocalLengths::is_ragged(const Expr& length) const {
+  const std::string symbol = local_symbol(length);
+  return trimmed_.contains(symbol) || ragged_.contains(symbol);
+}
+
+bool LocalLengths::is_extended(const Expr& length) const {
+  return !divide_exact(length, Expr::symbol(local_symbol(length)));
+}
+
+void LocalLengths::check_exact(const std::string& symbol, bool exact) {
+  const bool ragged = trimmed_.contains(symbol) || ragged_.contains(symbol);
+  if (exact && ragged) fail("has padding that it says it has not");
+  if (!exact && !ragged && extents_.contains(symbol)) fail("says that it has padding");
+  if (!exact && !ragged) ragged_.insert(symbol);
+}
+
+void LocalLengths::check_lengths(const Expr& local, const Expr& global, bool exact,
+                                 const Arg& ranks) {
+  const std::string symbol = local_symbol(local);
+  if (is_local(global))
+    fail("has the local length " + global.to_string() + " where a global one is expected");
+  check_exact(symbol, exact);
+  const std::optional<Expr> rest = divide_exact(local, Expr::symbol(symbol));
+  if (!rest) fail("has a length that is no multiple of its part, " + local.to_string());
+  const int64_t extent = graph_.hint(global);
+  const int64_t held = graph_.hint(local) * ranks.integer;
+  const auto known =
+      extents_.emplace(symbol, extent / std::max<int64_t>(graph_.hint(*rest), 1)).first;
+  if (known->second * graph_.hint(*rest) != extent || (exact ? held != extent : held < extent)) {
+    fail("has " + local.to_string() + " of " + global.to_string() + ", which do not fit together");
+  }
+}
+
+void LocalLengths::check_same(const std::vector<Expr>& in, const std::vector<Expr>& out,
+                              const std::set<int64_t>& except) const {
+  if (in.size() != out.size()) fail("has another number of dimensions than its operand");
+  for (size_t dim = 0; dim < in.size(); ++dim) {
+    if (!except.contains(static_cast<int64_t>(dim)) && in[dim] != out[dim])
+      fail("changes dimension " + std::to_string(dim));
+  }
+}
+
+int64_t LocalLengths::extra(const Expr& length) const {
+  const std::string symbol = local_symbol(untrimmed(length));
+  const std::optional<int64_t> rows = (untrimmed(length) - Expr::symbol(symbol)).as_constant();
+  if (!rows) fail("has " + length.to_string() + " rows, which are not a part's");
+  return *rows;
+}
+
+bool LocalLengths::same_axis(const Expr& a, const Expr& b) const {
+  return local_symbol(untrimmed(a)) == local_symbol(untrimmed(b));
+}
+
+Expr LocalLengths::untrimmed(const Expr& length) const {
+  std::map<std::string, Expr> bases;
+  for (const auto& [name, base] : trimmed_) bases[name] = Expr::symbol(base);
+  return length.substitute(bases);
+}
+
+void LocalLengths::check_extent(const Expr& length, const Expr& global) {
+  const std::string symbol = local_symbol(length);
+  const std::optional<Expr> rest = divide_exact(length, Expr::symbol(symbol));
+  const int64_t extent = graph_.hint(global);
+  const auto known =
+      extents_.emplace(symbol, extent / std::max<int64_t>(rest ? graph_.hint(*rest) : 1, 1)).first;
+  if (!rest || known->second * graph_.hint(*rest) != extent)
+    fail("takes " + global.to_string() + " for the length of its axis");
+}
+
+}  // namespace autosp

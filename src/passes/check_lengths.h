@@ -1,0 +1,59 @@
+// Local lengths in a per-rank graph, for the checker: which symbols stand for a rank's part of an
+// axis, and whether what the graph says of them fits together. Everything is read from the graph
+// alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace autosp {
+
+class LocalLengths {
+ public:
+  explicit LocalLengths(const Graph& graph);
+
+ protected:
+  // An InternalError that names the node under test.
+  [[noreturn]] void fail(const std::string& what) const;
+
+  bool is_local(const Expr& size) const;
+  // The symbol in a local length, which must be the only one and a factor.
+  std::string local_symbol(const Expr& length) const;
+  // Whether the last parts have rows past the end: of a trimmed axis, and of one whose length the
+  // ranks don't divide.
+  bool is_ragged(const Expr& length) const;
+  // With rows that a neighbour has too.
+  bool is_extended(const Expr& length) const;
+  // How many rows beyond its part a rank has.
+  int64_t extra(const Expr& length) const;
+  bool same_axis(const Expr& a, const Expr& b) const;
+  // A trimmed length as that of the axis it was cut from.
+  Expr untrimmed(const Expr& length) const;
+
+  // What a conversion says of the last parts must be what all others say.
+  void check_exact(const std::string& symbol, bool exact);
+  // A local length against the global one that it is a part of, at the lengths of this compilation.
+  void check_lengths(const Expr& local, const Expr& global, bool exact, const Arg& ranks);
+  // A local length against the global one of its axis.
+  void check_extent(const Expr& length, const Expr& global);
+  void check_same(const std::vector<Expr>& in, const std::vector<Expr>& out,
+                  const std::set<int64_t>& except) const;
+
+  const Graph& graph_;
+  const Node* node_ = nullptr;
+
+ private:
+  std::set<std::string> shard_symbols_;
+  std::map<std::string, std::string>
+      trimmed_;                   // length of a trimmed axis -> that of the axis it was cut from
+  std::set<std::string> ragged_;  // local lengths of axes that the ranks don't divide
+  std::map<std::string, int64_t>
+      extents_;  // local length -> global length, as the first conversion says
+};
+
+}  // namespace autosp
