@@ -204,8 +204,10 @@ class Checker : private LocalLengths {
     const bool merges = name == "autosp.merge_rows";
     const bool picks =
         name == "autosp.take_rows" || name == "autosp.index_rows" || name == "autosp.gather_rows";
-    if (name != "autosp.halo" && !at && !merges && !picks) return std::nullopt;
-    const int64_t dim = node.args.at(merges ? 2 : 1).integer;
+    const RowOperator* other = find_row_operator(name);
+    if (name != "autosp.halo" && !at && !merges && !picks && other == nullptr) return {};
+    const size_t where = other != nullptr ? other->dim : merges ? 2 : 1;
+    const int64_t dim = node.args.at(where).integer;
     const Placement rows = Placement::sharded({static_cast<int>(dim), 0});
     for_each_operand(node, [&](NodeId operand) {
       const bool leads = operand == node.args[0].value || merges;
