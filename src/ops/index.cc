@@ -219,7 +219,7 @@ Application index_select_rule(const Call& call) {
   Application application;
   TensorLetters letters = fresh_letters(application, *operand, "x");
   for (LetterId letter : letters[dim])
-    application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+    application.letters[static_cast<size_t>(letter)].kind = LetterKind::kPick;
   application.operands.push_back({call.value("self"), 0, letters});
   const DimLetters rows = letters[dim];
   letters[dim] = application.dim("i", index->shape[0]);

@@ -163,7 +163,7 @@ TEST(Index, GatherJoinsWhatIndexAndOperandShare) {
             "(i0)(x), ()(i1) -> (i0)(i1)  whole x");
   EXPECT_EQ(rule_of("symbols s=16\n%x: f32[97, 8] = input user \"x\"\n%i: i64[s] = input user "
                     "\"i\"\n%y: f32[s, 8] = torch.index_select(%x, 0, %i)"),
-            "(x0)(x1), (i) -> (i)(x1)  whole x0");
+            "(x0)(x1), (i) -> (i)(x1)  pick x0");
 }
 
 TEST(Index, OneHotMakesAWholeDimension) {

@@ -36,17 +36,17 @@ TEST(Norm, BatchNormPassesOnlyWithRunningStatistics) {
   EXPECT_NE(refusal_of(graph + "True)").find("statistics over all tokens"), std::string::npos);
 }
 
-TEST(Norm, SoftmaxIsWholeAlongItsDimension) {
+TEST(Norm, SoftmaxSeesAllOfItsDimension) {
   EXPECT_EQ(rule_of("%x: f32[2, 4, s, s]; %y: f32[2, 4, s, s] = torch.nn.functional.softmax(%x, "
                     "dim=-1, dtype=@torch.float32)"),
-            "(d0)(d1)(d2)(d3) -> (d0)(d1)(d2)(d3)  whole d3");
+            "(d0)(d1)(d2)(d3) -> (d0)(d1)(d2)(d3)  scan d3");
   EXPECT_EQ(rule_of("%x: f32[s, s]; %y: f32[s, s] = Tensor.softmax(%x, 0)"),
-            "(d0)(d1) -> (d0)(d1)  whole d0");
+            "(d0)(d1) -> (d0)(d1)  scan d0");
   // torch's default dimension, by rank.
   EXPECT_EQ(rule_of("%x: f32[2, 3]; %y: f32[2, 3] = torch.nn.functional.softmax(%x)"),
-            "(d0)(d1) -> (d0)(d1)  whole d1");
+            "(d0)(d1) -> (d0)(d1)  scan d1");
   EXPECT_EQ(rule_of("%x: f32[2, 3, 4]; %y: f32[2, 3, 4] = torch.nn.functional.log_softmax(%x)"),
-            "(d0)(d1)(d2) -> (d0)(d1)(d2)  whole d0");
+            "(d0)(d1)(d2) -> (d0)(d1)(d2)  scan d0");
   EXPECT_TRUE(find_op("torch.softmax")->softmax);
   EXPECT_FALSE(find_op("torch.log_softmax")->softmax);
 }

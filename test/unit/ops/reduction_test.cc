@@ -20,7 +20,7 @@ TEST(Reduction, SumsDisappearOrStayAsOnes) {
 TEST(Reduction, MaximumIsThreeOperators) {
   EXPECT_EQ(rule_of("%x: f32[2, s]; %y: f32[] = torch.max(%x)"), "(d0)(d1) -> []  max d0, max d1");
   EXPECT_EQ(rule_of("%x: f32[2, s]; %y: (f32[2], i64[2]) = torch.max(%x, 1)"),
-            "(d0)(d1) -> (d0), (d0)  whole d1");
+            "(d0)(d1) -> (d0), (d0)  max d1");
   EXPECT_EQ(rule_of("%x: f32[2, s]; %z: f32[s]; %y: f32[2, s] = torch.max(%x, %z)"),
             "(d0)(d1), (d1) -> (d0)(d1)");
   EXPECT_EQ(rule_of("%x: f32[2, s]; %z: f32[s]; %y: f32[2, s] = torch.min(%x, other=%z)"),
@@ -29,15 +29,15 @@ TEST(Reduction, MaximumIsThreeOperators) {
             "(d0)(d1) -> (d0)()  max d1");
 }
 
-TEST(Reduction, OthersSeeTheirDimensionWhole) {
+TEST(Reduction, OthersJoinWhatEachPartGives) {
   EXPECT_EQ(rule_of("%x: f32[2, s]; %y: i64[2] = torch.argmax(%x, -1)"),
-            "(d0)(d1) -> (d0)  whole d1");
+            "(d0)(d1) -> (d0)  max d1");
   EXPECT_EQ(rule_of("%x: f32[2, s]; %y: f32[2] = torch.logsumexp(%x, -1)"),
-            "(d0)(d1) -> (d0)  whole d1");
+            "(d0)(d1) -> (d0)  max d1");
   EXPECT_EQ(rule_of("%x: f32[2, s]; %y: f32[2, 1] = Tensor.norm(%x, p=2, dim=-1, keepdim=True)"),
-            "(d0)(d1) -> (d0)()  whole d1");
+            "(d0)(d1) -> (d0)()  max d1");
   EXPECT_EQ(rule_of("%x: f32[2, s]; %y: f32[2] = Tensor.var(%x, -1, False)"),
-            "(d0)(d1) -> (d0)  whole d1");
+            "(d0)(d1) -> (d0)  max d1");
   // The first flag of var(unbiased), not dimension 0.
   EXPECT_EQ(rule_of("%x: f32[2, s]; %y: f32[] = Tensor.var(%x, False)"),
             "(d0)(d1) -> []  whole d0, whole d1");

@@ -45,11 +45,11 @@ TEST(Sequence, RowsAreSortedIntoABag) {
   EXPECT_EQ(rule_of("%x: i64[s]; %y: i64[s] = torch.argsort(%x)"), "(d0) -> (y)  bag y of d0");
 }
 
-TEST(Sequence, OrdersAreWhole) {
+TEST(Sequence, OrdersSeeAllRows) {
   EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: f32[s, 8] = torch.flip(%x, (0,))"),
-            "(d0)(d1) -> (d0)(d1)  whole d0");
+            "(d0)(d1) -> (d0)(d1)  scan d0");
   EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: f32[s, 8] = Tensor.flip(%x, -1)"),
-            "(d0)(d1) -> (d0)(d1)  whole d1");
+            "(d0)(d1) -> (d0)(d1)  scan d1");
   EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: f32[s, 8] = torch.roll(%x, 1, 0)"),
             "(d0)(d1) -> (d0)(d1)  window d0");
   EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: f32[s, 8] = torch.roll(%x, 1)"),
