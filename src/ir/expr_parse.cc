@@ -117,7 +117,7 @@ class Parser {
   }
 
   Expr raised() {
-    const Expr base = atom();
+    Expr base = atom();
     if (token_ != "**") return base;
     advance();
     if (++nesting_ > kMaxNesting) fail("nested too deeply at");

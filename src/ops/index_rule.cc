@@ -168,7 +168,7 @@ Indexed index_letters(Application& application, const Graph& graph, const Index&
   out.selected.resize(shape.size());
   TensorLetters block;
   for (int i = 0; i < index.block_rank; ++i) {
-    const auto dim = static_cast<size_t>(index.block_begin + i);
+    const auto dim = static_cast<size_t>(index.block_begin) + static_cast<size_t>(i);
     block.push_back(application.dim("i" + std::to_string(i), shape[dim], block_kind));
     out.selected[dim] = block.back();
   }

@@ -74,8 +74,8 @@ void match(Side& left, Side& right, std::vector<Refinement::Piece>& pieces) {
     }
   };
   while (!left.empty() && !right.empty()) {
-    const Expr a = size(left);
-    const Expr b = size(right);
+    const Expr& a = size(left);
+    const Expr& b = size(right);
     const auto piece = static_cast<int>(pieces.size());
     if (a == b) {
       pieces.push_back({a});

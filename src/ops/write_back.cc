@@ -30,7 +30,7 @@ std::optional<Expr> slice_length(const Graph& graph, const Arg& slice, const Exp
   const std::optional<Expr> start = bound(slice.items[0], Expr(0));
   const std::optional<Expr> stop = bound(slice.items[1], size);
   if (!start || !stop) return std::nullopt;
-  const Expr length = *stop - *start;
+  Expr length = *stop - *start;
   if (graph.hint(length) <= 0) return Expr(0);
   if (is_step_one(slice)) return length;
   const std::optional<int64_t> step = constant_of(slice.items[2]);
@@ -346,7 +346,7 @@ NodeId permute_back(const Call& view, const WriteBack& write) {
 }
 
 NodeId index_back(const Call& view, const WriteBack& write) {
-  const Type& base = write.type(write.base);
+  const Type base = write.type(write.base);
   const std::optional<Index> index =
       read_index(view.graph(), *view.find("index"), base.shape.size());
   const std::optional<std::vector<Step>> steps =

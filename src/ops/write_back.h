@@ -26,7 +26,7 @@ struct WriteBack {
   NodeId value = kNoNode;  // the new value of the view
   int element = 0;         // which view, where an operator gives several
 
-  const Type& type(NodeId node) const { return builder.graph().node(node).type; }
+  Type type(NodeId node) const { return builder.graph().node(node).type; }
   NodeId call(std::string target, std::vector<Arg> args, Type type) const {
     return builder.call(std::move(target), std::move(args), std::move(type), &near);
   }

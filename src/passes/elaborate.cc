@@ -324,7 +324,7 @@ bool Elaborator::is_read_partial(NodeId value) const {
 // An element of a tuple is what its producer made it, whatever the getitem itself would prefer.
 void Elaborator::emit_tuple_element(const Node& node, const Operand& tuple) {
   const Placement from = placements_.produced(tuple.value, tuple.element);
-  const Type& global = element_type(old_.node(tuple.value).type, tuple.element);
+  const Type global = element_type(old_.node(tuple.value).type, tuple.element);
   Type type = global;
   if (type.is_tensor())
     type.shape = layout().shape(global.shape, axes_.value_leaves(tuple.value, tuple.element), from);

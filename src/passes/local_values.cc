@@ -10,7 +10,7 @@ Arg process_group() { return Arg::literal_of("group"); }
 
 }  // namespace
 
-const Type& element_type(const Type& type, int element) {
+Type element_type(const Type& type, int element) {
   return type.kind == Type::Kind::kTuple ? type.elements[element] : type;
 }
 
@@ -40,7 +40,7 @@ NodeId LocalValues::mask_tail(NodeId local, NodeId value, int element, const Pla
   if (!placement.is_sharded()) return local;
   const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
   if (layout_.is_exact(leaves[placement.where.dim][placement.where.position])) return local;
-  const Type& global = element_type(old_.node(value).type, element);
+  const Type global = element_type(old_.node(value).type, element);
   std::vector<int> dims;
   const std::vector<Expr> part =
       layout_.isolated(global.shape, leaves, placement, {placement.where}, &dims);

@@ -19,7 +19,7 @@
 namespace autosp {
 
 // The type of one tensor of a value (an element of a tuple, or the value itself).
-const Type& element_type(const Type& type, int element);
+Type element_type(const Type& type, int element);
 
 class LocalValues {
  public:

@@ -5,70 +5,13 @@
 #include <string_view>
 
 #include "ops/op.h"
+#include "passes/traffic.h"
 #include "support/text_table.h"
 
 namespace autosp {
 namespace {
 
 constexpr int64_t kListedBytes = int64_t{1} << 20;
-
-enum class Traffic : uint8_t { kNone, kGather, kScatter, kReduce, kExchange };
-
-// What a conversion sends, and what its adjoint sends in the backward.
-struct Conversion {
-  std::string_view target;
-  Traffic forward;
-  Traffic backward;
-};
-constexpr Conversion kConversions[] = {
-    {"autosp.all_to_all", Traffic::kExchange, Traffic::kExchange},
-    {"autosp.s_to_r", Traffic::kGather, Traffic::kNone},
-    {"autosp.s_to_v", Traffic::kGather, Traffic::kScatter},
-    {"autosp.p_to_s", Traffic::kScatter, Traffic::kGather},
-    {"autosp.p_to_r", Traffic::kReduce, Traffic::kNone},
-    {"autosp.p_to_v", Traffic::kReduce, Traffic::kReduce},
-    {"autosp.r_to_v", Traffic::kNone, Traffic::kReduce},
-    {"autosp.r_to_s", Traffic::kNone, Traffic::kGather},
-};
-
-const Conversion* find_conversion(const Node& node) {
-  const auto* found = std::find_if(std::begin(kConversions), std::end(kConversions),
-                                   [&](const Conversion& c) { return node.target == c.target; });
-  return found == std::end(kConversions) ? nullptr : found;
-}
-
-// Bytes that one of `ranks` sends; `bytes` is the whole value, of an exchange the rank's part.
-int64_t sent(Traffic traffic, int64_t bytes, int ranks) {
-  const int64_t to_others = bytes - bytes / ranks;
-  switch (traffic) {
-    case Traffic::kNone:
-      return 0;
-    case Traffic::kReduce:
-      return 2 * to_others;
-    case Traffic::kGather:
-      return bytes / ranks * (ranks - 1);
-    case Traffic::kScatter:
-    case Traffic::kExchange:
-      return to_others;
-  }
-  return 0;
-}
-
-std::string_view collective(Traffic traffic) {
-  switch (traffic) {
-    case Traffic::kNone:
-      return "none";
-    case Traffic::kGather:
-      return "all_gather";
-    case Traffic::kScatter:
-      return "reduce_scatter";
-    case Traffic::kReduce:
-      return "all_reduce";
-    case Traffic::kExchange:
-      return "all_to_all";
-  }
-  return "none";
-}
 
 bool is_floating_value(const Type& type) {
   if (type.is_tensor()) return is_floating(type.dtype);
@@ -121,7 +64,7 @@ class Describer {
     report_.ranks = ranks_;
     for (const Node& node : graph_.nodes) {
       add_operator(node);
-      if (const Conversion* conversion = find_conversion(node)) add_exchange(node, *conversion);
+      if (const auto sent = sent_by(graph_, node, ranks_, gradient_)) add_exchange(node, *sent);
       if (ranks_ > 1) add_replicated(node);
     }
     if (summed_.count > 0) {
@@ -231,40 +174,16 @@ class Describer {
     report_.operators.push_back(std::move(row));
   }
 
-  void add_exchange(const Node& node, const Conversion& conversion) {
-    int64_t in = 0;
-    int64_t differentiated = 0;
-    for_each_value(node.args.at(0), [&](NodeId operand) {
-      const int64_t bytes = graph_.bytes(graph_.node(operand).type);
-      in += bytes;
-      if (gradient_[operand]) differentiated += bytes;
-    });
-    const bool exchanges = conversion.forward == Traffic::kExchange;
-    const int64_t whole = exchanges ? in : std::max(in, graph_.bytes(node.type));
-    const bool forward = conversion.forward != Traffic::kNone;
-    ReportRow row{std::string(collective(forward ? conversion.forward : conversion.backward)),
-                  text(node.type),
-                  0,
-                  0,
-                  1,
-                  node.source};
-    row.bytes = sent(conversion.forward, whole, ranks_);
-    if (gradient_[node.id] && !leaves_gradients(node)) {
-      row.backward_bytes = sent(conversion.backward, exchanges ? differentiated : whole, ranks_);
-    }
-    if (row.bytes + row.backward_bytes == 0) return;
-    if (row.bytes == 0 && is_parameter(node.args[0].value)) {
-      summed_.backward_bytes += row.backward_bytes;
+  void add_exchange(const Node& node, const Sent& sent) {
+    if (sent.forward + sent.backward == 0) return;
+    if (sent.forward == 0 && is_parameter(node.args[0].value)) {
+      summed_.backward_bytes += sent.backward;
       ++summed_.count;
       return;
     }
-    if (exchanges) row.source = reader_source(node.id);
-    add(report_.exchanges, std::move(row));
-  }
-
-  // Whether someone else sums the gradient over the ranks.
-  static bool leaves_gradients(const Node& node) {
-    return node.target == "autosp.r_to_v" && node.args.size() > 3 && node.args[3].integer == 0;
+    const bool exchanges = node.target == "autosp.all_to_all";
+    add(report_.exchanges, {std::string(sent.collective), text(node.type), sent.forward,
+                            sent.backward, 1, exchanges ? reader_source(node.id) : node.source});
   }
 
   bool is_parameter(NodeId value) const {
