@@ -79,9 +79,13 @@ def compile(
             "sac+exchanges": what was exchanged ahead of attentions is kept, too.
             "full": only every block's input is kept; attentions run again.
             "off": torch's own partitioner decides.
-            All give the same gradients, dropout included. Regions of `torch.utils.checkpoint` stay
-            what they are. A plan is for lengths from a fourth of some length up to it; others are
-            planned for when they come.
+            All give the same gradients, dropout included. A plan is for lengths from a fourth of
+            some length up to it; others are planned for when they come.
+            Regions of `torch.utils.checkpoint` in the model stay what they are under all of these:
+            their inputs are kept, what they compute and exchange is done again in the backward, and
+            the rest is planned around them. A region inside of a region is a part of it, and what a
+            region writes to buffers and modules is written once. A `context_fn` is refused on
+            several ranks.
 
         offload: whether kept values wait in the host's memory between forward and backward, on
             devices with memory of their own. "auto": where it lets a plan fit, or run faster, with
@@ -92,7 +96,8 @@ def compile(
 
         backend: "inductor"; "aot_eager", the same graphs run operator by operator; or a callable
             backend(graph_module, example_inputs) that gets this rank's Torch-IR graph and returns a
-            callable. What is kept is then its own affair.
+            callable. What is kept is then its own affair; nodes of the user's regions say so in
+            their meta, as torch's partitioners expect it ("recompute", "ac_graph_id").
 
         grad_sync: True, gradients of parameters are summed over the group inside the program.
             False, they are left for a reducer that averages over all data and sequence ranks (DDP,
@@ -195,10 +200,12 @@ def _tensors(model, args, kwargs):
 
 def capture_settings():
     """Dynamo's configuration while a program may be captured: one graph under DDP, no breaks at
-    library log messages, and plans for as many ranges of lengths as there are.
+    library log messages, plans for as many ranges of lengths as there are, and what a checkpointed
+    region assigns to a module is assigned once.
     """
     return torch._dynamo.config.patch(
         optimize_ddp=False,
+        skip_fwd_side_effects_in_bwd_under_checkpoint=True,
         recompile_limit=max(torch._dynamo.config.recompile_limit, _RANGES),
         ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _library_loggers(),
     )

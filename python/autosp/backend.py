@@ -218,6 +218,7 @@ class Session:
             plan.sharded_dims,
             program.user_inputs,
         )
+        partitioner.regions = plan.regions
         plan.write(rank, _own_groups.get(self._group, self._group).group_name)
         compiled = self._recomputation.compile(gm, example_inputs, partitioner)
         has_shards = self.settings.outputs == "auto" and any(dim is not None for dim in dims)

@@ -213,16 +213,19 @@ def rounded_up(size):
 class Partitioner(CustomPartitionerFn):
     """Splits a joint graph as the engine plans. Its attributes are what a plan depends on besides
     the graph; compilers pickle them into the keys of their caches. `sizes` are pairs of a symbol
-    and the size that is planned for, for every symbol in the sizes of the inputs.
+    and the size that is planned for, for every symbol in the sizes of the inputs. `regions` stands
+    for the user's regions: a graph's code, which is in the keys, doesn't say which nodes are in
+    one.
     """
 
     def __init__(self, choice, sizes=()):
         self.planner = get_hash_for_files((_engine.__file__, __file__)).hex()
         self.choice = choice
         self.sizes = sizes
+        self.regions = ""
 
     def uuid(self):
-        return f"autosp {self.planner} {self}"
+        return f"autosp {self.planner} {self} {self.regions}"
 
     def __str__(self):
         return f"{self.choice} for {self.sizes}"

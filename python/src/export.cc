@@ -84,10 +84,6 @@ class Exporter {
   }
 
   void run() {
-    for (size_t i = 0; i < program_.subprograms.size(); ++i) {
-      export_module(*program_.subprograms[i], *local_.subgraphs[i].second,
-                    known_.at(std::string(kRankSymbol)).constant_value(), group_);
-    }
     // The context manager keeps the insertion point until it is left.
     const nb::object insertion = fx_graph_.attr("inserting_before")(output_);
     for (const Node& node : local_.nodes) nodes_.push_back(write(node));
@@ -104,20 +100,23 @@ class Exporter {
     if (node.kind == NodeKind::kInput) {
       ensure(node.origin >= 0,
              "an input of the rewritten program is not one of the captured program");
-      return kept(node.origin);
+      return kept(captured(node.origin));
     }
     const nb::object args = write_items(node.args, true);
     nb::dict kwargs;
     for (const auto& [key, value] : node.kwargs) kwargs[key.c_str()] = write(value);
     nb::object fx;
-    if (node.origin >= 0 && program_.targets[static_cast<size_t>(node.origin)] == node.target) {
-      fx = kept(node.origin);
-      if (moved_.insert(fx.ptr()).second) {
+    if (node.origin >= 0 &&
+        program_.captured->targets[static_cast<size_t>(node.origin)] == node.target) {
+      const nb::object from = captured(node.origin);
+      if (from.attr("graph").is(fx_graph_) && moved_.insert(from.ptr()).second) {
+        fx = kept(from);
         fx.attr("args") = args;
         fx.attr("kwargs") = kwargs;
         output_.attr("prepend")(fx);
       } else {
-        fx = create(fx.attr("op"), fx.attr("target"), args, kwargs, nb::cast(node.name));
+        fx = create(from.attr("op"), from.attr("target"), args, kwargs, nb::cast(node.name));
+        fx.attr("meta").attr("update")(from.attr("meta"));
       }
     } else if (node.target.starts_with("Tensor.")) {
       fx = create(nb::cast("call_method"), nb::cast(node.target.substr(7)), args, kwargs,
@@ -134,6 +133,10 @@ class Exporter {
     } else if (meta.contains("example_value")) {
       nb::del(meta["example_value"]);
     }
+    if (node.checkpoint >= 0) {
+      meta["recompute"] = recompute_;
+      meta["ac_graph_id"] = node.checkpoint;
+    }
     return fx;
   }
 
@@ -149,8 +152,11 @@ class Exporter {
                   std::move(name));
   }
 
-  nb::object kept(int32_t origin) {
-    const nb::object& fx = program_.fx_nodes[static_cast<size_t>(origin)];
+  const nb::object& captured(int32_t origin) const {
+    return program_.captured->nodes[static_cast<size_t>(origin)];
+  }
+
+  const nb::object& kept(const nb::object& fx) {
     keep_.insert(fx.ptr());
     return fx;
   }
@@ -213,22 +219,29 @@ class Exporter {
   }
 
   nb::object literal(const std::string& text) {
-    if (const auto known = program_.literals.find(text); known != program_.literals.end())
-      return known->second;
+    const auto& literals = program_.captured->literals;
+    if (const auto known = literals.find(text); known != literals.end()) return known->second;
     if (text == kGroupLiteral) return nb::cast(group_);
     return resolve_(text);
   }
 
-  // The get_attr node of a nested graph.
+  // The get_attr node of a nested graph, which is written when it is first used.
   nb::object body(size_t index) {
-    const std::string& path = local_.subgraphs[index].first;
-    for (size_t i = 0; i < program_.fx_nodes.size(); ++i) {
-      if (program_.targets[i] != path ||
-          nb::cast<std::string>(program_.fx_nodes[i].attr("op")) != "get_attr")
-        continue;
-      nb::object fx = kept(static_cast<int32_t>(i));
-      if (moved_.insert(fx.ptr()).second) output_.attr("prepend")(fx);
-      return fx;
+    nb::object& fx = bodies_[index];
+    if (fx.is_valid()) return fx;
+    const auto& [path, graph] = local_.subgraphs[index];
+    export_module(find_body(program_, path), *graph,
+                  known_.at(std::string(kRankSymbol)).constant_value(), group_);
+    fx = create("get_attr", nb::cast(path), nb::tuple(), nb::dict(), nb::none());
+    return fx;
+  }
+
+  // By its path: a body of a body is the outer one's.
+  static Program& find_body(Program& program, const std::string& path) {
+    if (const auto found = program.bodies.find(path); found != program.bodies.end())
+      return *found->second;
+    for (const auto& [outer, body] : program.bodies) {
+      if (path.starts_with(outer + ".")) return find_body(*body, path.substr(outer.size() + 1));
     }
     throw InternalError("a nested graph is not part of the captured program");
   }
@@ -251,6 +264,10 @@ class Exporter {
   nb::object output_;
   std::map<std::string, Expr> known_;  // the rank and the local lengths, written out
   std::vector<nb::object> nodes_;      // by id in `local_`
+  nb::object recompute_ = nb::module_::import_("torch.utils.checkpoint")
+                              .attr("CheckpointPolicy")
+                              .attr("PREFER_RECOMPUTE");
+  std::map<size_t, nb::object> bodies_;
   std::set<PyObject*> keep_;
   std::set<PyObject*> moved_;
   SizeWriter<std::function<nb::object(const std::string&)>,

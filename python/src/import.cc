@@ -88,9 +88,10 @@ std::string visible_name(const std::string& source, bool from_varargs, bool from
 
 class Importer {
  public:
-  Importer(nb::object module, const ImportOptions& options)
-      : options_(options), program_(std::make_shared<Program>()) {
+  Importer(nb::object module, const ImportOptions& options, std::shared_ptr<Captured> captured)
+      : options_(options), program_(std::make_shared<Program>()), captured_(*captured) {
     program_->module = std::move(module);
+    program_->captured = std::move(captured);
   }
 
   std::shared_ptr<Program> run() {
@@ -103,7 +104,9 @@ class Importer {
   void read(const nb::object& fx) {
     const size_t index = program_->fx_nodes.size();
     program_->fx_nodes.push_back(fx);
-    program_->targets.emplace_back();
+    origins_.push_back(static_cast<int32_t>(captured_.nodes.size()));
+    captured_.nodes.push_back(fx);
+    captured_.targets.emplace_back();
     index_[fx.ptr()] = index;
     values_.emplace_back();
     here_ = fx;
@@ -175,11 +178,10 @@ class Importer {
       start = end + 1;
     }
     if (is_instance(object, python_.graph_module)) {
-      std::shared_ptr<Program> body = import_module(object, options_);
-      values_[index] = Arg::graph_of(static_cast<int64_t>(program_->subprograms.size()));
+      std::shared_ptr<Program> body = Importer(object, options_, program_->captured).run();
+      values_[index] = Arg::graph_of(static_cast<int64_t>(program_->graph.subgraphs.size()));
       program_->graph.subgraphs.emplace_back(path, std::make_shared<Graph>(body->graph));
-      program_->subprograms.push_back(std::move(body));
-      program_->targets[index] = path;
+      program_->bodies[path] = std::move(body);
     } else if (is_instance(object, python_.tensor)) {
       Node node;
       node.kind = NodeKind::kInput;
@@ -210,7 +212,7 @@ class Importer {
       name = nb::cast<std::string>(python_.target_name(target));
       target_names_[target.ptr()] = name;
     }
-    program_->targets[index] = name;
+    captured_.targets[static_cast<size_t>(origins_[index])] = name;
     if (example.ptr() != nullptr) {
       if (has_type(example, python_.sym_int)) {
         values_[index] = Arg::size_of(read_size(example));
@@ -240,7 +242,17 @@ class Importer {
     for (auto [key, value] : kwargs) {
       node.kwargs.emplace_back(nb::cast<std::string>(key), read_arg(value));
     }
+    read_policy(node);
     append(index, std::move(node), fx);
+  }
+
+  // What a checkpointed region keeps operator by operator is said beside its body.
+  void read_policy(Node& node) {
+    if (node.args.empty() || node.args[0].kind != Arg::Kind::kGraph) return;
+    const Program& body =
+        *program_->bodies.at(program_->graph.subgraphs[node.args[0].integer].first);
+    const nb::object policy = body.module.attr("meta").attr("get")("_checkpoint_context_fn");
+    if (!policy.is_none()) node.kwargs.emplace_back("context_fn", literal(policy));
   }
 
   void read_output(const nb::object& result) {
@@ -255,7 +267,7 @@ class Importer {
   void append(size_t index, Node node, const nb::object& fx) {
     node.id = program_->graph.size();
     node.name = nb::cast<std::string>(fx.attr("name"));
-    node.origin = static_cast<int32_t>(index);
+    node.origin = origins_[index];
     values_[index] = Arg::of(node.id);
     program_->graph.nodes.push_back(std::move(node));
   }
@@ -298,7 +310,7 @@ class Importer {
     const std::string name = nb::cast<std::string>(python_.literal_name(object));
     std::string text = name;
     for (int copy = 2;; ++copy) {
-      const auto [entry, is_new] = program_->literals.try_emplace(text, nb::borrow(object));
+      const auto [entry, is_new] = captured_.literals.try_emplace(text, nb::borrow(object));
       if (is_new || entry->second.is(object) || entry->second.equal(object))
         return Arg::literal_of(text);
       text = name + " #" + std::to_string(copy);
@@ -376,6 +388,8 @@ class Importer {
   const ImportOptions& options_;
   Python python_;
   std::shared_ptr<Program> program_;
+  Captured& captured_;
+  std::vector<int32_t> origins_;                 // Node::origin of each FX node
   std::vector<std::optional<Arg>> values_;       // what a use of each FX node reads as
   std::unordered_map<PyObject*, size_t> index_;  // FX node -> its position
   std::unordered_map<PyObject*, std::string> target_names_;
@@ -389,7 +403,7 @@ class Importer {
 }  // namespace
 
 std::shared_ptr<Program> import_module(nb::object graph_module, const ImportOptions& options) {
-  return Importer(std::move(graph_module), options).run();
+  return Importer(std::move(graph_module), options, std::make_shared<Captured>()).run();
 }
 
 }  // namespace autosp::python

@@ -9,12 +9,14 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "ir/text.h"
 #include "passes/report.h"
 #include "program.h"
 #include "source_line.h"
+#include "support/error.h"
 
 namespace autosp::python {
 
@@ -27,8 +29,33 @@ struct ProgramPlan {
   int ranks;
 };
 
+// A buffer is written to when the program ends, so nothing else may look at its memory meanwhile.
+void refuse_shared_buffers(const Program& program, const Graph& local) {
+  const auto memory = [&](const Node& node) -> nb::object {
+    const nb::object& fx = program.captured->nodes[static_cast<size_t>(node.origin)];
+    const nb::object example = fx.attr("meta").attr("get")("example_value");
+    if (!nb::hasattr(example, "untyped_storage")) return nb::none();
+    return example.attr("untyped_storage")().attr("_cdata");
+  };
+  for (const Node& write : local.nodes) {
+    if (write.target != "Tensor.copy_") continue;
+    const Node& buffer = local.node(write.args[0].value);
+    const nb::object written = memory(buffer);
+    for (const Node& other : local.nodes) {
+      if (other.kind != NodeKind::kInput || other.id == buffer.id || written.is_none() ||
+          !memory(other).equal(written))
+        continue;
+      throw Unsupported("the program changes the buffer " + buffer.target + " in place" +
+                        (write.source.empty() ? "" : " (" + write.source + ")") +
+                        ", which shares memory with the input " + other.target +
+                        "; give each memory of its own (.clone())");
+    }
+  }
+}
+
 ProgramPlan make_plan(std::shared_ptr<Program> program, const Options& options) {
   Plan made = plan(program->graph, options);
+  refuse_shared_buffers(*program, made.graph);
   return {std::move(program), std::move(made), static_cast<int>(options.ranks)};
 }
 
@@ -104,6 +131,15 @@ void bind_pipeline(nb::module_& module) {
           "Nanoseconds of every step of the engine, in order.")
       .def_prop_ro("sharded_dims", &sharded_dims,
                    "For every output the dimension that it is sharded along, or None.")
+      .def_prop_ro(
+          "regions",
+          [](const ProgramPlan& self) {
+            const std::vector<Node>& nodes = self.plan.graph.nodes;
+            const bool marked = std::any_of(nodes.begin(), nodes.end(),
+                                            [](const Node& node) { return node.checkpoint >= 0; });
+            return marked ? self.plan.hash : std::string();
+          },
+          "A text that differs where other operators are the user's to recompute; \"\" for none.")
       .def_prop_ro("divisible", &divisible,
                    "Symbolic sizes that the number of ranks must divide, as SymInts.")
       .def(

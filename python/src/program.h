@@ -32,15 +32,22 @@ struct SymbolSource {
   nb::object value;
 };
 
-struct Program {
-  nb::object module;  // torch.fx.GraphModule
-  Graph graph;
-  std::vector<nb::object> fx_nodes;  // by Node::origin
+// What a captured module and the bodies of its higher-order operators share, so that nodes can move
+// from a body to what is around it.
+struct Captured {
+  std::vector<nb::object> nodes;  // by Node::origin
   std::vector<std::string>
       targets;  // the engine's name of each FX node's callable, "" where it has none
   std::map<std::string, nb::object> literals;  // text of a literal argument -> the object
+};
+
+struct Program {
+  nb::object module;  // torch.fx.GraphModule
+  Graph graph;
+  std::shared_ptr<Captured> captured;
+  std::vector<nb::object> fx_nodes;  // the module's own, in order
   std::map<std::string, SymbolSource> symbols;
-  std::vector<std::shared_ptr<Program>> subprograms;  // as in graph.subgraphs
+  std::map<std::string, std::shared_ptr<Program>> bodies;  // by their path below the module
   std::vector<std::pair<int32_t, std::string>>
       user_inputs;            // position and name of the user's arguments
   bool returns_tuple = true;  // false: the body of an operator that returns one value

@@ -54,10 +54,14 @@ NodeId GraphBuilder::append(Node node) {
 NodeId GraphBuilder::copy(const Node& node) {
   Node result = node;
   replace_operands(result, [&](NodeId value) { return mapped(value); });
-  if (reserved_.erase(node.name) == 0) result.name = unique_name(node.name);
-  const NodeId id = append(std::move(result));
+  const NodeId id = add(std::move(result));
   map(node.id, id);
   return id;
+}
+
+NodeId GraphBuilder::add(Node node) {
+  if (reserved_.erase(node.name) == 0) node.name = unique_name(node.name);
+  return append(std::move(node));
 }
 
 NodeId GraphBuilder::call(std::string target, std::vector<Arg> args, Kwargs kwargs, Type type,
@@ -68,7 +72,10 @@ NodeId GraphBuilder::call(std::string target, std::vector<Arg> args, Kwargs kwar
   node.args = std::move(args);
   node.kwargs = std::move(kwargs);
   node.type = std::move(type);
-  if (near != nullptr) node.source = near->source;
+  if (near != nullptr) {
+    node.source = near->source;
+    node.checkpoint = near->checkpoint;
+  }
   return append(std::move(node));
 }
 

@@ -19,8 +19,11 @@ class GraphBuilder {
   // Appends a copy of `node` (of the old graph, or a changed copy of it) whose values are given as
   // old ids and are mapped, and maps `node.id` to it. The first copy keeps the name.
   NodeId copy(const Node& node);
+  // Appends a node of the old graph whose values are new ids already. It keeps its name where that
+  // is free.
+  NodeId add(Node node);
   // Appends a call made by the engine; its values are new ids. `near` (a node of the old graph, or
-  // nullptr) gives name stem and source.
+  // nullptr) gives name stem, source and region.
   NodeId call(std::string target, std::vector<Arg> args, Kwargs kwargs, Type type,
               const Node* near);
   NodeId call(std::string target, std::vector<Arg> args, Type type, const Node* near) {

@@ -91,8 +91,10 @@ struct Node {
   std::vector<Arg> args;
   Kwargs kwargs;
   Type type;
-  std::string source;   // the model's line, "model.py:238 in forward: y = …"; may be empty
-  int32_t origin = -1;  // index of the FX node it came from, -1 when the engine made it
+  std::string source;       // the model's line, "model.py:238 in forward: y = …"; may be empty
+  int32_t origin = -1;      // index of the FX node it came from, -1 when the engine made it
+  int32_t checkpoint = -1;  // the region that the user recomputes in the backward, in the order of
+                            // the program; -1 outside of them
   InputKind input = InputKind::kUser;  // inputs only
   bool requires_grad = false;          // inputs only
 };

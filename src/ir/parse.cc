@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <unordered_map>
 
@@ -433,6 +434,15 @@ class Parser {
     node.requires_grad = accept_word("grad");
   }
 
+  int32_t region() {
+    skip();
+    const size_t start = pos_;
+    const int64_t number = integer();
+    if (number < 0 || number > std::numeric_limits<int32_t>::max())
+      fail_at(start, "expected the number of a region");
+    return static_cast<int32_t>(number);
+  }
+
   void node(Graph& graph) {
     Node node;
     node.id = graph.size();
@@ -449,6 +459,7 @@ class Parser {
     } else {
       call(node);
     }
+    if (accept_word("checkpoint")) node.checkpoint = region();
     if (accept_word("loc")) node.source = string();
     if (!names_.emplace(name, node.id).second) fail_at(start, "two values are named %" + node.name);
     graph.nodes.push_back(std::move(node));

@@ -177,6 +177,7 @@ class Printer {
       }
       out_ += ')';
     }
+    if (node.checkpoint >= 0) out_ += " checkpoint " + std::to_string(node.checkpoint);
     if (!node.source.empty()) {
       out_ += " loc ";
       print_string(out_, node.source);

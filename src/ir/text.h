@@ -9,6 +9,7 @@
 //   %ids: i64[s52, s27] = input user "L_kwargs_input_ids_"
 //   %w: f32[97, 32] = input parameter "L_self_w" grad
 //   %e: f32[s52, s27, 32] = torch.nn.functional.embedding(%ids, %w, None) loc "model.py:4 in f"
+//   %t: f32[s52, s27, 32] = torch.tanh(%e) checkpoint 0 loc "model.py:5 in f"
 //   %a: i64[s27] = torch.arange(s27, device=@"device(type='cpu')")
 //   %sp: (f32[4], f32[4]) = Tensor.chunk(%x, 2, -1)
 //   return (%e, %a)

@@ -383,12 +383,15 @@ void add_copies(std::vector<OpDef>& ops) {
                  .signature = "input, memory_format=None",
                  .rule = "… -> …",
                  .apply = pointwise});
-  ops.push_back({.name = "copy_",
-                 .targets = {"Tensor.copy_"},
-                 .signature = "input, src, non_blocking=False",
-                 .rule = kRule,
-                 .apply = pointwise,
-                 .assigns = true});
+  ops.push_back(
+      {.name = "copy_",
+       .targets = {"Tensor.copy_"},
+       .signature = "input, src, non_blocking=False",
+       .rule = "no letters; a buffer and its new value are whole",
+       .apply = [](const Call& call) { return opaque_application(call.graph(), call.node()); },
+       .assigns = true,
+       .effect = true,
+       .differentiable = false});
   ops.push_back({.name = "zero_",
                  .targets = {"Tensor.zero_", "torch.zero_"},
                  .signature = "input",

@@ -79,6 +79,10 @@ class Tensors {
     const auto read = [&](NodeId value, NodeId reader) {
       last_read_[tensor_[value]] = std::max(last_read_[tensor_[value]], reader);
     };
+    // The next call of the program reads what this one leaves in a buffer.
+    for (const Node& node : graph.nodes) {
+      if (node.kind == NodeKind::kInput) read(node.id, graph.size());
+    }
     for (const Node& node : graph.nodes)
       for_each_operand(node, [&](NodeId operand) { read(operand, node.id); });
     for (const Arg& output : graph.outputs)
@@ -191,6 +195,12 @@ class Functionalizer {
         seen_[node.id] = versions_[tensors_.owner(tensors_.of(node.id))];
       }
     }
+    for (const auto& [buffer, write] : written_) {
+      const NodeId value = builder_.mapped(buffer);
+      const NodeId copy = builder_.call("Tensor.copy_", {Arg::of(write.buffer), Arg::of(value)},
+                                        graph_.node(buffer).type, &graph_.node(write.last));
+      builder_.graph().node(copy).checkpoint = -1;  // done once
+    }
     return builder_.finish(graph_.outputs);
   }
 
@@ -230,6 +240,7 @@ class Functionalizer {
     if (assigns_itself(node)) return;
     const std::vector<NodeId> others = read_afterwards(node, target);
     if (!others.empty() && reshapes(node)) refuse_other(node, target, others[0], "shares");
+    note_buffer(node, tensors_.owner(target));
     const NodeId value = new_value(node);
     if (node.type.is_tensor()) builder_.map(node.id, value);
     if (others.empty()) {
@@ -252,6 +263,12 @@ class Functionalizer {
     const NodeId memory = tensors_.owner(target);
     const Node& owner = graph_.node(memory);
     if (owner.kind == NodeKind::kInput) {
+      if (owner.input == InputKind::kBuffer && !owner.requires_grad) return;
+      if (owner.input == InputKind::kBuffer) {
+        refuse(node, "it gives the buffer " + owner.target +
+                         " a value that has a gradient, which the next step would go back through; "
+                         "use .detach() or no_grad");
+      }
       refuse(node, "it changes the program's input " + owner.target +
                        " in place, which is not supported; compute a new tensor, or update it "
                        "outside the compiled function");
@@ -261,6 +278,13 @@ class Functionalizer {
                        " in place while gradients are disabled, so that its gradient would not see "
                        "the change; this is not supported. Compute a new tensor");
     }
+  }
+
+  void note_buffer(const Node& node, NodeId owner) {
+    if (graph_.node(owner).kind != NodeKind::kInput) return;
+    const auto [entry, is_new] = written_.try_emplace(owner, Written{kNoNode, node.id});
+    if (is_new) entry->second.buffer = builder_.mapped(owner);
+    entry->second.last = node.id;
   }
 
   // x[i] += y is read, changed in place and assigned to where it was.
@@ -389,6 +413,11 @@ class Functionalizer {
   std::vector<int> versions_;  // owner -> how often its memory has been written to
   std::vector<int> seen_;      // tensor -> the version that its value shows
   std::vector<bool> made_with_grad_;
+  struct Written {
+    NodeId buffer;  // in the new graph, as the program begins
+    NodeId last;    // the write that gave it its last value
+  };
+  std::map<NodeId, Written> written_;  // buffers, which get their new values when all is done
   bool grad_enabled_ = true;
 };
 

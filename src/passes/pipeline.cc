@@ -13,6 +13,7 @@
 #include "passes/check.h"
 #include "passes/decompose_attention.h"
 #include "passes/functionalize.h"
+#include "passes/inline_checkpoints.h"
 #include "passes/prove_causal.h"
 #include "passes/spell_causal.h"
 #include "sharding/attention.h"
@@ -40,8 +41,7 @@ bool refuse_unsupported_calls(PipelineState& state) {
   return false;
 }
 
-// A program whose attentions are inside of bodies that a call is given (activation checkpointing)
-// shows none.
+// A program whose attentions are inside of bodies that a call is given shows none.
 [[noreturn]] void refuse_without_tokens(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     const bool nested = std::any_of(node.args.begin(), node.args.end(),
@@ -49,15 +49,26 @@ bool refuse_unsupported_calls(PipelineState& state) {
     if (nested) {
       throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) +
                         ": AutoSP doesn't look into the function that this call is given, so it "
-                        "finds no sequence axis. Turn the "
-                        "model's activation checkpointing off: what is recomputed is decided when "
-                        "the program is compiled.");
+                        "finds no sequence axis. Call the function itself.");
     }
   }
   throw Unsupported(
       "no sequence axis found: the program has no attention over more than one token, and seq_dims "
       "is not given. Name the dimension that carries tokens, for example seq_dims={\"x\": 1} for "
       "an input x of shape [batch, tokens, features]; a single token can't be divided.");
+}
+
+// In a step on one device a buffer never has a gradient.
+void refuse_buffers_with_gradients(const Axes& axes) {
+  for (const Node& node : axes.graph().nodes) {
+    if (node.target != "Tensor.copy_" || !axes.facts(node.args.at(1).value).differentiable)
+      continue;
+    const Node& buffer = axes.graph().node(node.args[0].value);
+    throw Unsupported(
+        (node.source.empty() ? "" : node.source + ": ") + "the buffer " + buffer.target +
+        " gets a value that has a gradient, which the next step would go back through; "
+        "use .detach() or no_grad");
+  }
 }
 
 bool shard(PipelineState& state) {
@@ -77,6 +88,7 @@ bool shard(PipelineState& state) {
   };
   analyse();
   if (axes->token_axes().empty()) refuse_without_tokens(state.graph);
+  refuse_buffers_with_gradients(*axes);
   std::set<NodeId> gathering;
   for (const AttentionRegion& region : regions) {
     if (region.head < 0) gathering.insert(region.core.back());
@@ -103,12 +115,14 @@ bool check(PipelineState& state) {
   return false;
 }
 
-// Writes through tensors become values first: every later step reads dataflow. Dead code goes
+// Regions that the user recomputes are opened first, so that all others see one program. Writes
+// through tensors become values: every later step reads dataflow. Dead code goes
 // before anything is refused, because unused second masks are common. Attention modules are opened
 // before masks are proved, since they hold the attentions; a proved mask leaves its S x S
 // comparisons dead. After sharding, the checker derives every placement again from the rewritten
 // graph alone.
 constexpr Step kSteps[] = {
+    {"inline-checkpoints", [](PipelineState& state) { return inline_checkpoints(state.graph); }},
     {"functionalize", [](PipelineState& state) { return functionalize(state.graph); }},
     {"drop-dead-code", drop_dead_code},
     {"refuse-unsupported", refuse_unsupported_calls},
