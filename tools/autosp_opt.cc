@@ -2,7 +2,7 @@
 //
 //   autosp-opt [--steps=a,b] [--ranks=N] [--outputs=auto|full|local] [--grad-sync=on|off]
 //   [--seq-dims=name:dim,…] [--attention=auto|gather_kv]
-//              [--print=step|all] file|-
+//   [--latency-bytes=N] [--print=step|all] file|-
 //   autosp-opt --list
 //
 // Without --steps the graph is read, verified and printed; --steps=all runs the whole pipeline in
@@ -57,6 +57,8 @@ void set_option(Arguments& arguments, std::string_view key, const std::string& v
     arguments.steps = split(value, ',');
   } else if (key == "ranks") {
     options.ranks = integer(value);
+  } else if (key == "latency-bytes") {
+    options.latency_bytes = integer(value);
   } else if (key == "attention") {
     options.attention = value;
   } else if (key == "outputs") {

@@ -25,6 +25,7 @@ from .collectives import (
     _reduce_scatter,
     _WithAdjoint,
     p_to_r,
+    p_to_v,
     r_to_v,
     s_to_r,
     s_to_v,
@@ -281,12 +282,19 @@ def scan_extremes(x, largest, dim, rank, ranks, group):
 def softmax_rows(x, log, dim, size, exact, rank, ranks, group):
     """S -> S"""
     dtype, x = x.dtype, _full(x)
-    total = r_to_v(
-        reduce_rows(x, "logsumexp", [dim], dim, True, 0.0, size, exact, rank, ranks, group),
-        ranks,
-        group,
-    )
-    return (x - total if log else (x - total).exp()).to(dtype)
+    top, powers, total = _exponentials(x, [dim], dim, size, exact, rank, ranks, group)
+    total = p_to_v(total, group)
+    return (x - top - total.log() if log else powers / total).to(dtype)
+
+
+def _exponentials(x, dims, cut, size, exact, rank, ranks, group):
+    """The largest row, exp(x - largest), and its sum: a P. All of a rank's rows may be -inf."""
+    each = _gather(x.detach().amax(dims, True), cut, ranks, True, ranks, group)
+    top = each.amax(cut, True)
+    top = top.masked_fill(~top.isfinite(), 0.0)
+    powers = (x - top).exp()
+    counted = powers if exact else powers.masked_fill(_rows_past_end(x, cut, size, rank), 0.0)
+    return top, powers, counted.sum(dims, True)
 
 
 @_operator(
@@ -307,7 +315,7 @@ def flip_rows(x, dim, size, exact, rank, ranks, group):
 # ---- All rows make one ----
 
 
-_IDENTITIES = {"prod": 1.0, "logsumexp": float("-inf"), "norm": 0.0}
+_IDENTITIES = {"prod": 1.0, "norm": 0.0}
 
 
 @_operator(
@@ -323,11 +331,13 @@ def reduce_rows(x, kind, dims, cut, keepdim, p, size, exact, rank, ranks, group)
         result = _extreme(x, kind == "amax", dims, cut, size, exact, rank, ranks, group)
     elif kind == "norm" and p == math.inf:
         result = _extreme(x.abs(), True, dims, cut, size, exact, rank, ranks, group)
+    elif kind == "logsumexp":
+        top, _, total = _exponentials(_full(x), dims, cut, size, exact, rank, ranks, group)
+        result = (top + p_to_r(total, group).log()).to(dtype)
     else:
         x = _full(x)
         reduce = {
             "prod": _product,
-            "logsumexp": torch.logsumexp,
             "norm": lambda x, dims, keep: torch.linalg.vector_norm(x, p, dims, keep),
         }[kind]
         if not exact:

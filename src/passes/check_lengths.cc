@@ -15,6 +15,18 @@ LocalLengths::LocalLengths(const Graph& graph) : graph_(graph) {
     }
     shard_symbols_.insert(name);
   }
+  // Sums may stand before the first conversion of their axis.
+  for (const Node& node : graph.nodes) {
+    const bool to_part = node.target.starts_with("autosp.") && node.target.ends_with("_to_s");
+    const bool to_whole = node.target == "autosp.s_to_r" || node.target == "autosp.s_to_v";
+    if ((!to_part && !to_whole) || node.args.at(3).integer != 0) continue;
+    const std::vector<Expr>& operand = graph.node(node.args[0].value).type.shape;
+    const auto dim = static_cast<size_t>(node.args[1].integer);
+    const Expr length = to_part ? node.args[2].as_expr() : operand.at(dim);
+    for (const std::string& symbol : length.symbols()) {
+      if (shard_symbols_.contains(symbol)) ragged_.insert(symbol);
+    }
+  }
 }
 
 void LocalLengths::fail(const std::string& what) const {
@@ -52,8 +64,8 @@ bool LocalLengths::is_extended(const Expr& length) const {
 void LocalLengths::check_exact(const std::string& symbol, bool exact) {
   const bool ragged = trimmed_.contains(symbol) || ragged_.contains(symbol);
   if (exact && ragged) fail("has padding that it says it has not");
-  if (!exact && !ragged && extents_.contains(symbol)) fail("says that it has padding");
-  if (!exact && !ragged) ragged_.insert(symbol);
+  if (!exact && exact_.contains(symbol)) fail("says that it has padding");
+  (exact ? exact_ : ragged_).insert(symbol);
 }
 
 void LocalLengths::check_lengths(const Expr& local, const Expr& global, bool exact,

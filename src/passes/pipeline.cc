@@ -95,7 +95,7 @@ bool shard(PipelineState& state) {
   }
   if (spell_causal(state.graph, gathering)) analyse();
   std::erase_if(regions, [](const AttentionRegion& region) { return region.head < 0; });
-  const Placements placements(*axes, ranks, regions);
+  const Placements placements(*axes, ranks, regions, options.latency_bytes);
   Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});
   state.graph = std::move(elaborated.graph);
   state.outputs = std::move(elaborated.outputs);
@@ -148,6 +148,7 @@ void check_options(const Options& options) {
   if (options.ranks < 1)
     throw Unsupported("the number of ranks must be at least 1, not " +
                       std::to_string(options.ranks));
+  if (options.latency_bytes < 0) throw Unsupported("latency_bytes must not be negative");
   if (options.attention != "auto" && options.attention != "gather_kv") {
     throw Unsupported(
         "attention=\"" + options.attention +

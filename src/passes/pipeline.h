@@ -23,6 +23,7 @@ struct Options {
   std::string outputs = "auto";             // "auto", "full" or "local"
   bool grad_sync = true;                    // reduce parameter gradients inside the program
   std::map<std::string, int64_t> seq_dims;  // user input -> dimension that carries tokens
+  int64_t latency_bytes = kLatencyBytes;    // a collective costs at least the time of so many bytes
   std::string print;  // "": nothing; "all" or a step's name: the graph after it, to stderr
 };
 

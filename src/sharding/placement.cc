@@ -8,8 +8,6 @@
 namespace autosp {
 namespace {
 
-// A collective costs at least this many bytes' worth of time.
-constexpr int64_t kLatencyBytes = int64_t{1} << 16;
 // Memory decides how long a sequence fits, so a byte of activation held on every rank weighs more
 // than a byte moved once.
 constexpr int64_t kActivationWeight = 8;
@@ -57,8 +55,9 @@ std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int e
   return std::nullopt;
 }
 
-Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionRegion>& regions)
-    : axes_(axes), ranks_(ranks) {
+Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionRegion>& regions,
+                       int64_t latency_bytes)
+    : axes_(axes), ranks_(ranks), latency_bytes_(latency_bytes) {
   const auto count = static_cast<size_t>(axes.graph().size());
   nodes_.resize(count);
   candidates_.resize(count);
@@ -273,7 +272,7 @@ void Placements::cut() {
     if (producer != source && producer != sink) {
       network.add_edge(source, producer, 1 + bytes * (facts.activation() ? kActivationWeight : 1));
       if (needs_other_rows(axes_.application(node.id).letters[candidates_[node.id]->letter].kind))
-        network.add_edge(producer, sink, facts.differentiable ? 2 * kLatencyBytes : kLatencyBytes);
+        network.add_edge(producer, sink, facts.differentiable ? 2 * latency_bytes_ : latency_bytes_);
     }
   }
   // One node for each value's gathered copy and one for its gathered gradient.
@@ -293,7 +292,7 @@ void Placements::cut() {
   for (const Node& node : graph.nodes) {
     if (readers[node.id].empty()) continue;
     const int producer = variable[node.id];
-    const int64_t moved = kLatencyBytes + kExchangeWeight * share(graph.bytes(node.type));
+    const int64_t moved = latency_bytes_ + kExchangeWeight * share(graph.bytes(node.type));
     const ValueFacts& facts = axes_.facts(node.id);
     if (producer != sink) {
       const int gathered = network.add_node();
@@ -318,6 +317,10 @@ void Placements::cut() {
   tie_bags(network, variable, sink);
   tie_extended(network, variable, sink);
   const MinCut cut = network.minimum_cut(source, sink);
+  if (cut.value == FlowNetwork::kInfinite) {
+    refuse_whole_bags();  // heads of sorted tokens
+    throw InternalError("an operator must be sharded and must be whole");
+  }
   for (const Node& node : graph.nodes) {
     if (candidates_[node.id] && cut.source_side[variable[node.id]])
       nodes_[node.id].sharded = candidates_[node.id];
@@ -385,29 +388,39 @@ void Placements::tie_bags(FlowNetwork& network, const std::vector<int>& variable
 // Rows that two ranks hold are not converted: every reader takes them as they are, or all work on
 // the whole.
 void Placements::tie_extended(FlowNetwork& network, const std::vector<int>& variable, int sink) {
-  const auto is_extended = [this](NodeId value, int element) {
-    for (const Occurrence& token : axes_.token_occurrences(value, element)) {
-      if (axes_.extension(axes_.value_leaves(value, element)[token.dim][token.position]) > 0)
-        return true;
-    }
-    return false;
+  const Graph& graph = axes_.graph();
+  constexpr Occurrence kNowhere{-1, -1};
+  const auto extended = [&](NodeId value, int element, Occurrence where) {
+    return where != kNowhere &&
+           axes_.extension(axes_.value_leaves(value, element)[where.dim][where.position]) > 0;
   };
-  for (const Node& node : axes_.graph().nodes) {
+  // Where the value is cut if its operator runs sharded along tokens.
+  const auto produced_at = [&](NodeId value, int element) {
+    if (!candidates_[value]) return kNowhere;
+    return result_occurrence(axes_, value, element, *candidates_[value]).value_or(kNowhere);
+  };
+  const auto read_at = [&](NodeId node, const Operand& operand) {
+    if (!candidates_[node]) return kNowhere;
+    return axes_.find_cut(node, operand.letters, *candidates_[node]).value_or(kNowhere);
+  };
+  for (const Node& node : graph.nodes) {
     for (const Operand& operand : axes_.application(node.id).operands) {
-      if (!is_extended(operand.value, operand.element)) continue;
+      const Occurrence have = produced_at(operand.value, operand.element);
+      const Occurrence want = read_at(node.id, operand);
       const int producer = variable[operand.value];
-      const int reader = variable[node.id];
-      const bool cuts = candidates_[node.id] &&
-                        axes_.find_cut(node.id, operand.letters, *candidates_[node.id]).has_value();
-      if (producer != sink)
-        network.add_edge(producer, cuts ? reader : sink, FlowNetwork::kInfinite);
-      if (cuts && reader != sink) network.add_edge(reader, producer, FlowNetwork::kInfinite);
-      if (producer != sink && !cuts) extension_obstacles_.emplace(operand.value, node.id);
+      if (extended(operand.value, operand.element, have)) {
+        network.add_edge(producer, have == want ? variable[node.id] : sink,
+                         FlowNetwork::kInfinite);
+        if (have != want) extension_obstacles_.emplace(operand.value, node.id);
+      }
+      if (extended(operand.value, operand.element, want))
+        network.add_edge(variable[node.id], have == want ? producer : sink,
+                         FlowNetwork::kInfinite);
     }
   }
-  for (const Arg& output : axes_.graph().outputs) {
+  for (const Arg& output : graph.outputs) {
     for_each_value(output, [&](NodeId value) {
-      if (is_extended(value, 0) && variable[value] != sink)
+      if (extended(value, 0, produced_at(value, 0)))
         network.add_edge(variable[value], sink, FlowNetwork::kInfinite);
     });
   }

@@ -12,7 +12,7 @@
 // conversion, a gathered copy counted once for all its readers. Attention regions run sharded along
 // heads and take part as fixed nodes.
 //
-// The cut is deterministic and depends on the graph, its hinted lengths and `ranks` alone.
+// The cut is deterministic and depends on the graph, its hinted lengths, `ranks` and the latency alone.
 #pragma once
 
 #include <map>
@@ -24,6 +24,8 @@
 #include "sharding/axes.h"
 
 namespace autosp {
+
+inline constexpr int64_t kLatencyBytes = int64_t{1} << 16;
 
 struct Placement {
   enum class Kind : uint8_t { kReplicated, kVarying, kSharded, kPartial };
@@ -47,9 +49,10 @@ struct NodePlacement {
 
 class Placements {
  public:
-  // Throws Unsupported where a token axis of an activation meets an operator that can't be cut
-  // along it.
-  Placements(const Axes& axes, int ranks, const std::vector<AttentionRegion>& regions);
+  // A collective costs the time of at least `latency_bytes`. Throws Unsupported where a token axis
+  // of an activation meets an operator that can't be cut along it.
+  Placements(const Axes& axes, int ranks, const std::vector<AttentionRegion>& regions,
+             int64_t latency_bytes = kLatencyBytes);
 
   const Axes& axes() const { return axes_; }
   int ranks() const { return ranks_; }
@@ -74,6 +77,7 @@ class Placements {
 
   const Axes& axes_;
   int ranks_;
+  int64_t latency_bytes_;
   std::vector<NodePlacement> nodes_;
   std::vector<std::optional<LetterLeaf>> candidates_;
   std::map<NodeId, NodeId> extension_obstacles_;  // extended value -> a reader that wants it whole

@@ -96,3 +96,14 @@ def counted(m, x, ids):
         torch.count_nonzero(x.relu(), (1, 2)),
         x.relu().sum(1),
     )
+
+
+@form
+def hidden_on_a_rank(m, x, ids):
+    """All of the first ranks' tokens, and those of the others but the last."""
+    scores = x @ m.vector
+    late = torch.arange(x.shape[1]) * 4 >= 3 * x.shape[1]
+    hidden = scores.masked_fill(~late, float("-inf"))
+    pooled = (hidden.softmax(1)[..., None] * x).sum(1)
+    early = scores.masked_fill(late, float("-inf")).logsumexp(1)
+    return x + pooled[:, None], early, hidden.logsumexp(1)
