@@ -272,7 +272,8 @@ void Placements::cut() {
     if (producer != source && producer != sink) {
       network.add_edge(source, producer, 1 + bytes * (facts.activation() ? kActivationWeight : 1));
       if (needs_other_rows(axes_.application(node.id).letters[candidates_[node.id]->letter].kind))
-        network.add_edge(producer, sink, facts.differentiable ? 2 * latency_bytes_ : latency_bytes_);
+        network.add_edge(producer, sink,
+                         facts.differentiable ? 2 * latency_bytes_ : latency_bytes_);
     }
   }
   // One node for each value's gathered copy and one for its gathered gradient.
@@ -409,13 +410,11 @@ void Placements::tie_extended(FlowNetwork& network, const std::vector<int>& vari
       const Occurrence want = read_at(node.id, operand);
       const int producer = variable[operand.value];
       if (extended(operand.value, operand.element, have)) {
-        network.add_edge(producer, have == want ? variable[node.id] : sink,
-                         FlowNetwork::kInfinite);
+        network.add_edge(producer, have == want ? variable[node.id] : sink, FlowNetwork::kInfinite);
         if (have != want) extension_obstacles_.emplace(operand.value, node.id);
       }
       if (extended(operand.value, operand.element, want))
-        network.add_edge(variable[node.id], have == want ? producer : sink,
-                         FlowNetwork::kInfinite);
+        network.add_edge(variable[node.id], have == want ? producer : sink, FlowNetwork::kInfinite);
     }
   }
   for (const Arg& output : graph.outputs) {

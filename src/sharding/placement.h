@@ -12,7 +12,8 @@
 // conversion, a gathered copy counted once for all its readers. Attention regions run sharded along
 // heads and take part as fixed nodes.
 //
-// The cut is deterministic and depends on the graph, its hinted lengths, `ranks` and the latency alone.
+// The cut is deterministic and depends on the graph, its hinted lengths, `ranks` and the latency
+// alone.
 #pragma once
 
 #include <map>
