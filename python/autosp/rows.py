@@ -3,7 +3,7 @@ the placements and arguments of collectives.py.
 
     halo                                    S -> S   neighbours' rows
     scan_rows, scan_extremes                S -> S   running totals and extremes
-    softmax_rows, flip_rows                 S -> S
+    softmax_rows, flip_rows, edge_rows      S -> S
     rows_at, merge_rows                     V -> S   rows at positions of the whole dimension
     take_rows, index_rows, gather_rows      S -> P   the same, read
     reduce_rows, variance_rows, extreme_rows  S -> R
@@ -295,6 +295,21 @@ def _exponentials(x, dims, cut, size, exact, rank, ranks, group):
     powers = (x - top).exp()
     counted = powers if exact else powers.masked_fill(_rows_past_end(x, cut, size, rank), 0.0)
     return top, powers, counted.sum(dims, True)
+
+
+@_operator(
+    "edge_rows(Tensor x, int dim, SymInt size, bool exact, int rank, int ranks, str group)"
+    " -> Tensor"
+)
+def edge_rows(x, dim, size, exact, rank, ranks, group):
+    """S -> S: rows at or beyond `size` become copies of the last one before; none gets a gradient."""
+    if exact:
+        return x
+    last = torch.full((1,), size - 1, device=x.device)
+    own = (last - rank * x.size(dim)).clamp(0, x.size(dim) - 1)
+    every = _gather(x.detach().index_select(dim, own), dim, ranks, True, ranks, group)
+    edge = every.index_select(dim, last // x.size(dim))
+    return torch.where(_rows_past_end(x, dim, size, rank), edge, x)
 
 
 @_operator(

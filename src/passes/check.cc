@@ -61,10 +61,10 @@ struct RowOperator {
   bool keeps_rows;
 };
 constexpr RowOperator kRowOperators[] = {
-    {"autosp.scan_rows", 2, 0, true},     {"autosp.scan_extremes", 2, 0, true},
-    {"autosp.softmax_rows", 2, 3, true},  {"autosp.flip_rows", 1, 2, true},
-    {"autosp.reduce_rows", 3, 6, false},  {"autosp.variance_rows", 2, 7, false},
-    {"autosp.extreme_rows", 2, 4, false},
+    {"autosp.scan_rows", 2, 0, true},      {"autosp.scan_extremes", 2, 0, true},
+    {"autosp.softmax_rows", 2, 3, true},   {"autosp.flip_rows", 1, 2, true},
+    {"autosp.edge_rows", 1, 2, true},      {"autosp.reduce_rows", 3, 6, false},
+    {"autosp.variance_rows", 2, 7, false}, {"autosp.extreme_rows", 2, 4, false},
 };
 
 const RowOperator* find_row_operator(std::string_view target) {

@@ -302,6 +302,9 @@ void Elaborator::emit_sharded(const Node& node) {
   }
   const Placement produced =
       result.replicated ? Placement::replicated() : placements_.produced(node.id, 0);
+  if (produced.is_sharded() && node.type.is_tensor() && axes_.facts(node.id).differentiable &&
+      needs_other_rows(rule.letters[placed.sharded->letter].kind))
+    result.node = values_.repeat_last(result.node, node.id, produced, node);
   if (produced.kind != Placement::Kind::kPartial || is_read_partial(node.id)) {
     values_.set(node.id, result.node, produced);
     return;

@@ -54,6 +54,23 @@ NodeId LocalValues::mask_tail(NodeId local, NodeId value, int element, const Pla
   return reshape(masked, layout_.shape(global.shape, leaves, placement), near);
 }
 
+NodeId LocalValues::repeat_last(NodeId local, NodeId value, const Placement& placement,
+                                const Node& near) {
+  const Type& global = old_.node(value).type;
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, 0);
+  const FactorId leaf = leaves[placement.where.dim][placement.where.position];
+  if (layout_.is_exact(leaf) || axes_.extension(leaf) > 0) return local;
+  std::vector<int> dims;
+  const std::vector<Expr> part =
+      layout_.isolated(global.shape, leaves, placement, {placement.where}, &dims);
+  std::vector<Arg> args = {Arg::of(reshape(local, part, near)), Arg::integer_of(dims[0]),
+                           Arg::size_of(axes_.factors().size(leaf)), Arg::bool_of(false)};
+  append_ranks(args);
+  const NodeId repeated =
+      builder_.call("autosp.edge_rows", std::move(args), Type::tensor(global.dtype, part), &near);
+  return reshape(repeated, layout_.shape(global.shape, leaves, placement), near);
+}
+
 NodeId LocalValues::as(NodeId value, const Placement& want, const Node& near) {
   const Placement have = placed_[value];
   if (have == want || !old_.node(value).type.is_tensor()) return locals_[value];

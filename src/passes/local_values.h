@@ -52,6 +52,9 @@ class LocalValues {
   // The element with the rows past the end of a trimmed axis replaced; itself where there are none.
   NodeId mask_tail(NodeId local, NodeId value, int element, const Placement& placement, double fill,
                    const Node& near);
+  // A value in parts whose rows past the end are copies of the last one, so that nothing that is
+  // computed from them is singular where the rows in front of the end are not.
+  NodeId repeat_last(NodeId local, NodeId value, const Placement& placement, const Node& near);
   // A partial sum as R or V.
   NodeId reduce(NodeId partial, bool varying, const Node& near);
 

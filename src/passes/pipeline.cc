@@ -18,6 +18,7 @@
 #include "passes/spell_causal.h"
 #include "sharding/attention.h"
 #include "sharding/placement.h"
+#include "sharding/strategy.h"
 #include "support/error.h"
 
 namespace autosp {
@@ -84,7 +85,10 @@ bool shard(PipelineState& state) {
   const auto analyse = [&] {
     axes = std::make_unique<Axes>(state.graph, seq_dims);
     regions = find_attention(*axes);
-    if (exchange) choose_heads(*axes, ranks, regions);
+    if (exchange) {
+      choose_heads(*axes, ranks, regions);
+      weigh_strategies(*axes, ranks, regions);
+    }
   };
   analyse();
   if (axes->token_axes().empty()) refuse_without_tokens(state.graph);

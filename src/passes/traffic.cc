@@ -36,6 +36,7 @@ constexpr Communication kCommunications[] = {
     {"autosp.r_to_s", Traffic::kNone, Traffic::kGather},
     {"autosp.halo", Traffic::kGather, Traffic::kGather, Amount::kNeighbours},
     {"autosp.flip_rows", Traffic::kGather, Traffic::kGather, Amount::kRows},
+    {"autosp.edge_rows", Traffic::kGather, Traffic::kNone, Amount::kRow},
     {"autosp.scan_rows", Traffic::kGather, Traffic::kScatter, Amount::kRow, 2},
     {"autosp.scan_extremes", Traffic::kGather, Traffic::kScatter, Amount::kRow, 2},
     {"autosp.softmax_rows", Traffic::kGather, Traffic::kReduce, Amount::kRow, 2},

@@ -260,11 +260,13 @@ std::vector<NodeId> spreading_views(const Axes& axes, const std::vector<std::vec
     const bool private_value = std::all_of(users[node].begin(), users[node].end(),
                                            [&](NodeId user) { return readers.contains(user); });
     const std::optional<LetterLeaf> place = pass_leaf(axes, node, head);
-    const bool has_head = place && axes.find(node, rule.operands[0].letters, *place) &&
-                          axes.find(node, rule.results[0], *place);
-    if (!private_value || !has_head) break;
+    if (!private_value || !place || !axes.find(node, rule.results[0], *place)) break;
     chain.push_back(node);
     readers.insert(node);
+    if (!axes.find(node, rule.operands[0].letters, *place)) {  // all heads are copies of one
+      keep = chain.size();
+      break;
+    }
     const NodeId operand = rule.operands[0].value;
     if (graph.bytes(graph.node(node).type) > graph.bytes(graph.node(operand).type))
       keep = chain.size();
@@ -285,14 +287,16 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
     if (op == nullptr) continue;
     const Application& rule = axes.application(node.id);
     bool fused = false;
+    LetterId query = -1;
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
       const LetterKind kind = rule.letters[letter].kind;
       if (kind != LetterKind::kAttend && kind != LetterKind::kQuery) continue;
       fused = true;
+      if (in_results(rule, letter)) query = letter;
       axes.add_token_letter(node.id, letter);
     }
     if (fused) {
-      regions.push_back({{node.id}, {}, -1});
+      regions.push_back({{node.id}, {}, -1, query});
     } else if (op->softmax) {
       ScorePattern pattern(axes, node_users, node.id);
       std::vector<NodeId> core = pattern.core();
@@ -303,7 +307,7 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
       if (core.empty() || known) continue;
       axes.add_token_letter(pattern.scores, pattern.query);
       axes.add_token_letter(pattern.scores, pattern.key);
-      regions.push_back({std::move(core), {}, -1});
+      regions.push_back({std::move(core), {}, -1, pattern.query});
     }
   }
   axes.close_token_axes();

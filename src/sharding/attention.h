@@ -26,6 +26,7 @@ struct AttentionRegion {
       spread;  // views above the core that repeat keys or values for several query heads
   FactorId head =
       -1;  // the leaf along which the region is sharded (heads; batch where heads don't fit)
+  LetterId query = -1;  // the queries' letter in the rule of core.front()
 };
 
 // Finds the regions and declares their query and key lengths to be token axes (then closes the

@@ -11,6 +11,9 @@ namespace {
 // Memory decides how long a sequence fits, so a byte of activation held on every rank weighs more
 // than a byte moved once.
 constexpr int64_t kActivationWeight = 8;
+// Whatever the size: a program is planned once and then runs at other lengths, and exchanges are
+// worth avoiding by less than this.
+constexpr int64_t kWholeActivationBytes = 64 * kLatencyBytes;
 constexpr int64_t kExchangeWeight = 2;
 
 // Why a node can't be cut along the token axis: the kinds of its letters that say so.
@@ -30,17 +33,17 @@ std::string obstacles(const Axes& axes, NodeId node) {
   return out.empty() ? "its parts would not be contiguous" : out;
 }
 
-bool needs_other_rows(LetterKind kind) {
-  return kind == LetterKind::kWindow || kind == LetterKind::kScan || kind == LetterKind::kMax ||
-         kind == LetterKind::kPick;
-}
-
 // Whether the result has lost the letter when the operator has run along it.
 bool vanishes(LetterKind kind) {
   return kind == LetterKind::kSum || kind == LetterKind::kMax || kind == LetterKind::kPick;
 }
 
 }  // namespace
+
+bool needs_other_rows(LetterKind kind) {
+  return kind == LetterKind::kWindow || kind == LetterKind::kScan || kind == LetterKind::kMax ||
+         kind == LetterKind::kPick;
+}
 
 std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int element,
                                             LetterLeaf leaf) {
@@ -270,7 +273,9 @@ void Placements::cut() {
     const int64_t bytes = share(graph.bytes(node.type));
     const ValueFacts& facts = axes_.facts(node.id);
     if (producer != source && producer != sink) {
-      network.add_edge(source, producer, 1 + bytes * (facts.activation() ? kActivationWeight : 1));
+      network.add_edge(
+          source, producer,
+          facts.activation() ? kWholeActivationBytes + bytes * kActivationWeight : 1 + bytes);
       if (needs_other_rows(axes_.application(node.id).letters[candidates_[node.id]->letter].kind))
         network.add_edge(producer, sink,
                          facts.differentiable ? 2 * latency_bytes_ : latency_bytes_);

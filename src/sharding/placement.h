@@ -85,6 +85,9 @@ class Placements {
   NodeId bag_obstacle_ = kNoNode;  // the first operator for whose sake sorted tokens stay whole
 };
 
+// Whether a rank's part of an operator's result needs rows of others along such a letter.
+bool needs_other_rows(LetterKind kind);
+
 // The dimension of `result` (element of a node) where a leaf of the node's rule stands, through a
 // prefix link too.
 std::optional<Occurrence> result_occurrence(const Axes& axes, NodeId node, int element,

@@ -20,11 +20,16 @@ def _llama(**sizes):
 
 
 class _Attention(torch.nn.Module):
-    """Tokens mixed under a mask that every query may see differently."""
+    """Tokens mixed under a mask that every query may see differently, or under one made of it."""
+
+    def __init__(self, times=1):
+        super().__init__()
+        self.times = times
 
     def forward(self, x, mask):
+        mask = mask if self.times == 1 else mask * self.times
         heads = x.unflatten(-1, (4, -1)).transpose(1, 2)
-        mixed = F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask * 2)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
         return mixed.transpose(1, 2).flatten(2).sum()
 
 
@@ -75,9 +80,16 @@ def test_replicated_masks_are_listed_from_a_mebibyte_on(tokens, listed):
     mask = torch.zeros(tokens, tokens)
     report = autosp.explain(_Attention(), (torch.zeros(1, tokens, 16), mask), sp=2)
     inputs = [row for row in report.replicated if row.what == "input"]
-    computed = [row for row in report.replicated if "mask * 2" in row.source]
     assert [row.bytes for row in inputs] == [tokens * tokens * 4] * listed
-    assert [row.bytes for row in computed] == [tokens * tokens * 4] * listed
+
+
+def test_a_mask_that_is_computed_is_made_in_parts():
+    report = autosp.explain(
+        _Attention(times=2), (torch.zeros(1, 512, 16), torch.zeros(512, 512)), sp=2
+    )
+    assert [row.what for row in report.replicated] == ["input"]
+    made = [row.value for row in report.operators if "mask * self.times" in row.source]
+    assert made[-1] == "f32[512/2, 512]"
 
 
 def test_no_gradient_is_exchanged_where_none_flows():

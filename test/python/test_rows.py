@@ -120,6 +120,23 @@ def numbers(shape, seed, ties):
     return (x * 2).round() / 2 if ties else x
 
 
+@pytest.mark.parametrize(("ranks", "n"), [(2, 7), (3, 5), (4, 5), (4, 2)])
+def test_rows_past_the_end_repeat_the_last(ranks, n):
+    x = numbers([2, n, 3], n, False)
+
+    def on_rank(rank):
+        parts = Parts(n, ranks, rank)
+        want = parts.own(x)
+        there = torch.arange(parts.length) + rank * parts.length < n
+        part = want.where(there[:, None], torch.nan).requires_grad_()
+        y = ops.edge_rows(part, 1, *parts.extent)
+        assert torch.equal(y, want)
+        y.sum().backward()
+        assert torch.equal(part.grad, there[:, None].expand_as(part).double())
+
+    run_ranks(ranks, on_rank)
+
+
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize(("ranks", "n"), [(2, 12), (2, 7), (3, 9), (3, 5), (4, 13), (4, 5)])
 def test_values_and_gradients(ranks, n, ties):

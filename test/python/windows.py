@@ -68,6 +68,12 @@ def differences(m, x, ids):
 
 
 @form
+def steps_apart(m, x, ids):
+    """Singular where two neighbours are equal, as copies of the last row are."""
+    return x, (x.diff(dim=1) * m.vector).abs().log(), (x[:, 1:] - x[:, :-1]).norm(dim=-1)
+
+
+@form
 def far_shifts(m, x, ids):
     """Rows that come from further than the next rank."""
     y = F.pad(x, (0, 0, 7, -7)) + F.pad(x, (0, 0, -5, 5))

@@ -67,6 +67,18 @@ TEST(CheckRows, KernelsOverThem) {
       << "a kernel that sees its own part alone";
 }
 
+TEST(CheckRows, RowsPastTheEnd) {
+  const auto repeat = [](const std::string& dim, const std::string& size,
+                         const std::string& exact) {
+    return "%y: f32[2, u, 4] = autosp.edge_rows(%p, " + dim + ", " + size + ", " + exact +
+           ", rank, 2, @group)\n";
+  };
+  EXPECT_TRUE(accepts(repeat("1", "s", "True")));
+  EXPECT_FALSE(accepts(repeat("0", "s", "True"))) << "another dimension";
+  EXPECT_FALSE(accepts(repeat("1", "s - 1", "True"))) << "another length";
+  EXPECT_FALSE(accepts(repeat("1", "s", "False"))) << "there is no padding";
+}
+
 TEST(CheckRows, SlicesOfThem) {
   const auto cut = [](const std::string& slice, const std::string& length) {
     return "%h: f32[2, u + 3, 4] = autosp.halo(%p, 1, 1, 2, s, True, False, False, 0.0, rank, 2, "

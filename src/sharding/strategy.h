@@ -1,0 +1,21 @@
+// Which attentions exchange heads and which gather keys and values instead, by what either moves
+// and holds.
+//
+//   heads       moves queries, keys, values and results, a P-th of each to the other ranks; needs
+//               every row of a mask on every rank
+//   gather_kv   moves keys and values whole; holds them whole, and a P-th of a mask's rows
+#pragma once
+
+#include <vector>
+
+#include "sharding/attention.h"
+
+namespace autosp {
+
+// Clears the head factor of the regions for which gathering is cheaper: bytes moved in forward and
+// backward plus bytes held by one rank, at the hinted lengths. Regions that read one mask hold it
+// once and are decided together. A causal attention (is_causal) keeps its heads: spelled out for a
+// part of the queries it would be a mask that no kernel skips a half of.
+void weigh_strategies(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions);
+
+}  // namespace autosp
