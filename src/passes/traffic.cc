@@ -1,6 +1,8 @@
 #include "passes/traffic.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 
 namespace autosp {
 namespace {
@@ -27,13 +29,13 @@ struct Communication {
 
 constexpr Communication kCommunications[] = {
     {"autosp.all_to_all", Traffic::kExchange, Traffic::kExchange, Amount::kOperands},
-    {"autosp.s_to_r", Traffic::kGather, Traffic::kNone},
-    {"autosp.s_to_v", Traffic::kGather, Traffic::kScatter},
+    {"autosp.s_to_r", Traffic::kGather, Traffic::kNone, Amount::kRows},
+    {"autosp.s_to_v", Traffic::kGather, Traffic::kScatter, Amount::kRows},
     {"autosp.p_to_s", Traffic::kScatter, Traffic::kGather},
     {"autosp.p_to_r", Traffic::kReduce, Traffic::kNone},
     {"autosp.p_to_v", Traffic::kReduce, Traffic::kReduce},
     {"autosp.r_to_v", Traffic::kNone, Traffic::kReduce},
-    {"autosp.r_to_s", Traffic::kNone, Traffic::kGather},
+    {"autosp.r_to_s", Traffic::kNone, Traffic::kGather, Amount::kResult},
     {"autosp.halo", Traffic::kGather, Traffic::kGather, Amount::kNeighbours},
     {"autosp.flip_rows", Traffic::kGather, Traffic::kGather, Amount::kRows},
     {"autosp.edge_rows", Traffic::kGather, Traffic::kNone, Amount::kRow},
@@ -90,6 +92,17 @@ int64_t row_bytes(const Graph& graph, const Node& node, size_t dim_argument) {
   return graph.bytes(type) / std::max<int64_t>(graph.hint(type.shape.at(dim)), 1);
 }
 
+// Bytes of what an extreme adds up over the ranks beside gathering everyone's: how many rows share
+// it, or the value at the place that was found.
+int64_t added_up(const Graph& graph, const Node& node) {
+  if (node.target == "autosp.extreme_rows") return graph.bytes(node.type.elements.at(0));
+  if (node.target != "autosp.reduce_rows") return 0;
+  const std::string& kind = node.args.at(1).text;
+  const bool largest = kind == "norm" && std::isinf(node.args.at(5).number);
+  if (kind != "amax" && kind != "amin" && !largest) return 0;
+  return graph.bytes(Type::tensor(DType::kInt64, node.type.shape));
+}
+
 }  // namespace
 
 std::optional<Sent> sent_by(const Graph& graph, const Node& node, int ranks,
@@ -120,7 +133,8 @@ std::optional<Sent> sent_by(const Graph& graph, const Node& node, int ranks,
       whole = row_bytes(graph, node, does.dim) * ranks;
       break;
     case Amount::kResult:
-      whole = graph.bytes(node.type) * (does.forward == Traffic::kGather ? ranks : 1);
+      whole = graph.bytes(node.type);
+      if (does.forward == Traffic::kGather || does.backward == Traffic::kGather) whole *= ranks;
       break;
     case Amount::kNeighbours:
       if (node.args.at(7).integer != 0) {  // further than the next ranks: all rows
@@ -135,10 +149,13 @@ std::optional<Sent> sent_by(const Graph& graph, const Node& node, int ranks,
   }
   Sent out{collective(does.forward != Traffic::kNone ? does.forward : does.backward),
            sent(does.forward, whole, ranks), 0};
-  if (gradient[node.id] && !leaves_gradients(node)) {
-    out.backward =
-        sent(does.backward, does.amount == Amount::kOperands ? differentiated : whole, ranks);
-  }
+  out.forward += sent(Traffic::kReduce, added_up(graph, node), ranks);
+  if (!gradient[node.id] || leaves_gradients(node)) return out;
+  if (does.amount == Amount::kOperands) whole = differentiated;
+  if (does.amount == Amount::kRow && does.backward == Traffic::kReduce) whole /= ranks;
+  if (node.type.kind == Type::Kind::kTuple && does.amount == Amount::kResult)
+    whole = graph.bytes(node.type.elements.at(0));  // a variance's, through its mean
+  out.backward = sent(does.backward, whole, ranks);
   return out;
 }
 
