@@ -22,6 +22,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build/results"
 FUZZ_SECONDS = 10
+WORKERS = 2  # more would need more memory than a small machine has
 
 
 def run(command: list[str], minutes: float, **environment: str) -> int:
@@ -70,9 +71,11 @@ def text_tests(build: str) -> tuple[int, int]:
 
 def python_tests(fast: bool) -> tuple[int, int]:
     report = RESULTS / "python.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=5", f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=10", f"--junitxml={report}"]
+    command += ["-n", str(WORKERS), "--dist", "worksteal"]
     command += ["-m", "not gloo and not inductor and not slow"] if fast else []
-    status = run(command, minutes=5 if fast else 40)
+    # Tiny tensors gain nothing from threads, and the workers would take each other's cores.
+    status = run(command, minutes=5 if fast else 40, OMP_NUM_THREADS="1")
     return settle(status, *junit(report))
 
 
