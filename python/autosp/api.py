@@ -63,8 +63,10 @@ def compile(
             attention: {"x": 1}.
 
         attention: "auto", heads are exchanged for tokens around every attention whose number of
-            key heads the ranks divide; around others as with "gather_kv": every rank attends from
-            its own queries to all keys and values, which are gathered.
+            key heads the ranks divide, unless "gather_kv" moves and holds fewer bytes: every rank
+            attends from its own queries to all keys and values, which are gathered. That is so for
+            few key heads without a causal flag, and for masks that are computed: of those a rank
+            then makes only its queries' rows.
 
         checkpointing: what the forward keeps for the backward; the rest is computed again.
             "auto": the fastest that fits into the memory at hand when the model is first called,

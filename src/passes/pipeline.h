@@ -17,8 +17,9 @@ namespace autosp {
 
 struct Options {
   int64_t ranks = 1;
-  // "auto": heads are exchanged for tokens where they fit the ranks, else as "gather_kv": every
-  // rank attends from its own queries to all keys and values, which are gathered.
+  // "auto": heads are exchanged for tokens where they fit the ranks and where that moves and holds
+  // less (sharding/strategy.h), else as "gather_kv": every rank attends from its own queries to all
+  // keys and values, which are gathered.
   std::string attention = "auto";
   std::string outputs = "auto";             // "auto", "full" or "local"
   bool grad_sync = true;                    // reduce parameter gradients inside the program
