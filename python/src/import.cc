@@ -214,7 +214,7 @@ class Importer {
     }
     captured_.targets[static_cast<size_t>(origins_[index])] = name;
     if (example.ptr() != nullptr) {
-      if (has_type(example, python_.sym_int)) {
+      if (has_type(example, python_.sym_int) && !depends_on_data(example)) {
         values_[index] = Arg::size_of(read_size(example));
         return;
       }
@@ -330,8 +330,10 @@ class Importer {
       for (nb::handle element : value) elements.push_back(read_type(element));
       return Type::tuple(std::move(elements));
     }
-    if (has_type(value, python_.sym_int)) return Type::of_size(read_size(value));
-    if (has_type(value, python_.sym_float) || has_type(value, python_.sym_bool))
+    if (has_type(value, python_.sym_int) && !depends_on_data(value))
+      return Type::of_size(read_size(value));
+    if (has_type(value, python_.sym_int) || has_type(value, python_.sym_float) ||
+        has_type(value, python_.sym_bool))
       return Type::scalar();
     return Type::other();
   }
@@ -340,6 +342,15 @@ class Importer {
     const auto found = dtypes_.find(dtype.ptr());
     if (found != dtypes_.end()) return found->second;
     return dtypes_[dtype.ptr()] = parse_dtype(nb::cast<std::string>(nb::str(dtype)));
+  }
+
+  // A number out of a tensor: it may be computed with and checked, but be no size.
+  bool depends_on_data(nb::handle size) const {
+    const nb::tuple facts = nb::cast<nb::tuple>(python_.size_facts(size));
+    for (auto [symbol, hint] : nb::cast<nb::dict>(facts[1])) {
+      if (hint.is_none()) return true;
+    }
+    return false;
   }
 
   // An int or a SymInt. Sympy objects are read once each: their text is slow to make.

@@ -92,6 +92,10 @@ void bind_report(nb::module_& module) {
       .def_ro("operands", &ReportOperator::operands, "Names of the values that it reads.")
       .def_ro("value", &ReportOperator::value, "Its type on a rank.")
       .def_ro("source", &ReportOperator::source, "The model's line.");
+  nb::class_<RepeatedWork>(module, "RepeatedWork", "What every rank computes whole.")
+      .def_ro("target", &RepeatedWork::target)
+      .def_ro("source", &RepeatedWork::source, "The model's line.")
+      .def_ro("share", &RepeatedWork::share, "Of the arithmetic of one rank.");
   nb::class_<Report>(module, "Report",
                      "What the compiler did to a program; `str()` is a table for people.")
       .def_ro("ranks", &Report::ranks)
@@ -99,6 +103,7 @@ void bind_report(nb::module_& module) {
               "A rank's part of the longest axis that is cut; 0 where nothing is.")
       .def_ro("exchanges", &Report::exchanges)
       .def_ro("replicated", &Report::replicated)
+      .def_ro("repeated", &Report::repeated)
       .def_ro("outputs", &Report::outputs)
       .def_ro("operators", &Report::operators, "The program of one rank, in order.")
       .def("__str__", &Report::text)
@@ -123,9 +128,7 @@ void bind_pipeline(nb::module_& module) {
       .def_prop_ro("unnamed_text", &unnamed_text,
                    "Like text, with numbers for names: plans differ first where programs do.")
       .def_prop_ro("report",
-                   [](const ProgramPlan& self) {
-                     return describe(self.plan.graph, self.plan.outputs, self.ranks);
-                   })
+                   [](const ProgramPlan& self) { return describe(self.plan, self.ranks); })
       .def_prop_ro(
           "step_ns", [](const ProgramPlan& self) { return self.plan.step_ns; },
           "Nanoseconds of every step of the engine, in order.")

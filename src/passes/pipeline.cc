@@ -101,6 +101,7 @@ bool shard(PipelineState& state) {
   std::erase_if(regions, [](const AttentionRegion& region) { return region.head < 0; });
   const Placements placements(*axes, ranks, regions, options.latency_bytes);
   Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});
+  state.repeated = repeated_work(placements);
   state.graph = std::move(elaborated.graph);
   state.outputs = std::move(elaborated.outputs);
   state.divisible = std::move(elaborated.divisible);
@@ -190,7 +191,7 @@ bool run_step(const Step& step, PipelineState& state) {
 Plan plan(const Graph& imported, const Options& options) {
   check_options(options);
   verify(imported);
-  PipelineState state{imported, options, {}, {}};
+  PipelineState state{imported, options, {}, {}, {}};
   Plan out;
   for (const Step& step : kSteps) {
     const auto start = std::chrono::steady_clock::now();
@@ -202,6 +203,7 @@ Plan plan(const Graph& imported, const Options& options) {
   out.graph = std::move(state.graph);
   out.outputs = std::move(state.outputs);
   out.divisible = std::move(state.divisible);
+  out.repeated = std::move(state.repeated);
   std::string text = print(out.graph);
   for (const OutputInfo& info : out.outputs)
     text += info.sharded ? " S" + std::to_string(info.dim) : " R";

@@ -12,6 +12,7 @@
 
 #include "ir/graph.h"
 #include "passes/elaborate.h"
+#include "sharding/work.h"
 
 namespace autosp {
 
@@ -34,6 +35,7 @@ struct Plan {
   std::vector<OutputInfo> outputs;  // one entry for each of Graph::outputs
   std::vector<Expr> divisible;      // each must be 0 modulo `ranks`
   std::string hash;  // of the plan's text, the same on every rank; 16 hexadecimal digits
+  std::vector<RepeatedWork> repeated;                    // what every rank computes whole
   std::vector<std::pair<std::string, int64_t>> step_ns;  // time of every step, in order
 };
 
@@ -48,6 +50,7 @@ struct PipelineState {
   Options options;
   std::vector<OutputInfo> outputs;
   std::vector<Expr> divisible;
+  std::vector<RepeatedWork> repeated;
 };
 
 struct Step {

@@ -1,6 +1,7 @@
 #include "passes/report.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <string_view>
 
@@ -12,6 +13,7 @@ namespace autosp {
 namespace {
 
 constexpr int64_t kListedBytes = int64_t{1} << 20;
+constexpr double kListedShare = 0.001;
 
 bool is_floating_value(const Type& type) {
   if (type.is_tensor()) return is_floating(type.dtype);
@@ -244,6 +246,12 @@ class Describer {
   ReportRow parameters_{"parameters", "", 0, 0, 0, ""};
 };
 
+std::string percent(double share) {
+  char out[16];
+  std::snprintf(out, sizeof out, "%.1f %%", 100 * share);
+  return out;
+}
+
 std::string section(const std::string& title, std::vector<Cells> rows, const Cells& header,
                     std::string_view sides) {
   if (rows.empty()) return title + "\n  none\n";
@@ -253,8 +261,10 @@ std::string section(const std::string& title, std::vector<Cells> rows, const Cel
 
 }  // namespace
 
-Report describe(const Graph& graph, const std::vector<OutputInfo>& outputs, int ranks) {
-  return Describer(graph, ranks).run(outputs);
+Report describe(const Plan& plan, int ranks) {
+  Report report = Describer(plan.graph, ranks).run(plan.outputs);
+  report.repeated = plan.repeated;
+  return report;
 }
 
 std::string Report::text() const {
@@ -283,6 +293,17 @@ std::string Report::text() const {
   }
   if (!cells.empty()) cells.push_back({"total", bytes_text(held), "", "", ""});
   out += '\n' + section("Held whole on every rank, from 1 MiB on", cells, {}, "rrlll");
+
+  cells.clear();
+  double share = 0;
+  for (const RepeatedWork& row : repeated) {
+    share += row.share;
+    if (row.share >= kListedShare)
+      cells.push_back({percent(row.share), row.target, shortened(row.source)});
+  }
+  if (!cells.empty()) cells.push_back({percent(share), "total", ""});
+  out += '\n' +
+         section("Computed whole on every rank: share of a rank's arithmetic", cells, {}, "rll");
 
   cells.clear();
   for (const ReportRow& row : outputs) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "passes/elaborate.h"
+#include "passes/pipeline.h"
 
 namespace autosp {
 
@@ -33,15 +33,16 @@ struct Report {
   int64_t local_length = 0;          // a rank's part of the longest axis that is cut; 0: nothing is
   std::vector<ReportRow> exchanges;  // what ranks send each other
   std::vector<ReportRow> replicated;      // held whole on every rank, from 1 MiB on; views aside
+  std::vector<RepeatedWork> repeated;     // what every rank computes whole
   std::vector<ReportRow> outputs;         // what the program returns
   std::vector<ReportOperator> operators;  // the program of one rank, in order
 
   std::string text() const;  // aligned tables of all but the operators
 };
 
-// The report on a per-rank graph. Bytes are exact for the hinted lengths, where collectives send
+// The report on a plan for `ranks`. Bytes are exact for the hinted lengths, where collectives send
 // each byte once to each rank that needs it (a ring); those of the backward for a gradient that
 // comes back for every floating-point output. Linear in nodes times different rows.
-Report describe(const Graph& graph, const std::vector<OutputInfo>& outputs, int ranks);
+Report describe(const Plan& plan, int ranks);
 
 }  // namespace autosp

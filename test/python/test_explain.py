@@ -92,6 +92,31 @@ def test_a_mask_that_is_computed_is_made_in_parts():
     assert made[-1] == "f32[512/2, 512]"
 
 
+class _Pooled(_Attention):
+    """The last token of each sequence, worked on by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside, self.head = torch.nn.Linear(16, 16), torch.nn.Linear(16, 8, bias=False)
+
+    def forward(self, x):
+        heads = self.inside(x).unflatten(-1, (4, -1)).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        return self.head(mixed.transpose(1, 2).flatten(2)[:, -1])
+
+
+def test_the_share_of_the_work_that_every_rank_does():
+    batch, tokens, ranks = 3, 32, 4
+    report = autosp.explain(_Pooled(), torch.zeros(batch, tokens, 16), sp=ranks)
+    (row,) = report.repeated
+    assert "self.head" in row.source
+    head = 2 * batch * 16 * 8
+    inside = 2 * batch * tokens * 16 * 16
+    attention = batch * 4 * tokens * tokens * (2 * 4 + 1 + 2 * 4)  # scores, softmax, values
+    assert row.share == pytest.approx(head / (head + (inside + attention) / ranks), rel=0.05)
+    assert f"{100 * row.share:.1f} %" in str(report)
+
+
 def test_no_gradient_is_exchanged_where_none_flows():
     x = torch.zeros(1, 16, 16)
     report = autosp.explain(_Attention(), (x, torch.zeros(16, 16)), sp=2)

@@ -113,6 +113,22 @@ def test_an_operator_without_a_rule_on_a_small_replicated_value_runs():
     assert got == [None, None]
 
 
+def test_a_number_out_of_data_is_no_size():
+    lengths = torch.tensor([3, 8])
+
+    def fits(model, x):
+        torch._check(lengths.max().item() <= x.shape[1])
+        return x.square().mean()
+
+    def cut(model, x):
+        return x[:, : lengths.max().item()].square().mean()
+
+    got = errors(2, Model(fits), lambda rank, compiled: compiled(x()).backward())
+    assert got == [None, None]
+    raised = errors(2, Model(cut), lambda rank, compiled: compiled(x()))
+    on_every_rank(autosp.Unsupported, r"size u\d+ depends on data", raised)
+
+
 def test_no_sequence_axis():
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
     raised = errors(2, model, lambda rank, model: model(x()))

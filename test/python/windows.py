@@ -104,3 +104,14 @@ def without_gradient(m, x, ids):
     with torch.no_grad():
         y = x.roll(1, 1) + F.pad(x, (0, 0, 1, -1))
     return x + y, F.pad(x.detach(), (0, 0, -1, 1))
+
+
+@form
+def attention_sinks(m, x, ids):
+    """One more column of scores than there are tokens; per head, or per query where they don't
+    fit.
+    """
+    q, k, v = (t.unflatten(-1, (12, -1)).transpose(1, 2) for t in m.qkv(x).chunk(3, -1))
+    sinks = m.vector[:12].view(1, 12, 1, 1).expand(2, -1, x.shape[1], 1)
+    weights = torch.cat([q @ k.mT, sinks], -1).softmax(-1)[..., :-1]
+    return x + (weights @ v).transpose(1, 2).flatten(2), x
