@@ -101,6 +101,7 @@ _OVERRIDES = {
     "got_ocr2": {"text_config": {"model_type": "qwen2"}},
     "hunyuan_v1_dense": {"head_dim": 8},
     "hunyuan_v1_moe": {"head_dim": 8},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
     "ministral": {"head_dim": 8},
