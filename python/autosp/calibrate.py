@@ -38,17 +38,7 @@ class MeasuredDevice(_engine.Device):
         return {name: getattr(self, name) * share for name, share in _SHARES.items()}
 
     def __repr__(self):
-        rates = self.reached
-        rows = [
-            *((f"products in {bits} bit", rates[f"flops_{bits}bit"], "FLOP/s") for bits in _DTYPES),
-            ("memory", rates["memory_bytes_per_second"], "B/s"),
-            ("host", rates["host_bytes_per_second"], "B/s"),
-            ("link", rates["link_bytes_per_second"], "B/s"),
-            ("launch", self.launch_ns * 1e-9, "s"),
-            ("capacity", self.memory_bytes, "B"),
-        ]
-        lines = [f"  {what:<20} {_scaled(value, unit)}" for what, value, unit in rows if value]
-        return "\n".join([self.name, *lines])
+        return self.reached_text
 
 
 _SHARES = {
@@ -204,11 +194,3 @@ def _from_text(text):
     device = _engine.find_device(text)
     members = ("name", *_SHARES, "launch_ns", "memory_bytes")
     return MeasuredDevice(**{member: getattr(device, member) for member in members})
-
-
-def _scaled(value, unit):
-    """ "3.21 TB/s" for 3.21e12."""
-    for prefix, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value * 1e6:.3g} µ{unit}"

@@ -1,7 +1,8 @@
 """`autosp.explain`: what the compiler would do, as a table."""
 
+from ._engine import held_state
 from .capture import capture
-from .memory import Memory, Planner, State
+from .memory import Memory, Planner
 
 
 class Explanation:
@@ -68,7 +69,7 @@ def explain(
         program = capture(
             model, inputs, sp, seq_dims=seq_dims, joint=True, stock=planner.policy == "off"
         )
-        state = State.of(program.parameters, program.joint, sp, sharded)
+        state = held_state(program.parameters, program.joint, sp, sharded)
         budget = planner.device.memory_bytes - state.total
         plan = planner.plan(program.joint, budget, program.stock)
         explanation = Explanation(program.report, Memory(planner, state, plan))

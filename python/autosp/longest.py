@@ -1,9 +1,9 @@
 """`autosp.longest`: how long a sequence fits."""
 
-from ._engine import bytes_text
+from ._engine import bytes_text, held_state, longest_length
 from .capture import capture_lengths
 from .errors import Unsupported
-from .memory import Memory, Planner, State
+from .memory import Memory, Planner
 
 
 class Longest:
@@ -80,46 +80,16 @@ def longest(
     stock = program.capture.stock
 
     def state(graph):
-        return State.of(program.capture.parameters, graph, sp, sharded)
+        return held_state(program.capture.parameters, graph, sp, sharded)
 
     def needed(length):
         graph = program.at(length)
         return state(graph).total + planner.least(graph, stock).peak_bytes
 
-    tokens = _largest(needed, memory_bytes, start=program.length, step=program.step)
+    tokens = longest_length(needed, memory_bytes, start=program.length, step=program.step)
     graph = program.at(tokens)
     held = state(graph)
     plan = planner.plan(graph, memory_bytes - held.total, stock)
     found = Longest(tokens, sp, memory_bytes, Memory(planner, held, plan))
     print(found)
     return found
-
-
-def _largest(needed, available, start, step):
-    """The largest multiple of `step`, to a thousandth, with `needed(x) <= available`, where that
-    grows with x about as a line does. `start` is a multiple to begin with.
-    """
-    enough, short = None, None  # (x, needed) between which the result lies
-    x = start
-    while True:
-        point = (x, needed(x))
-        if point[1] <= available:
-            enough = point
-        else:
-            short = point
-        if short is None:
-            x *= max(2, int(available / max(enough[1], 1)))
-        elif enough is None:
-            if x == step:
-                raise Unsupported(
-                    f"not even {step} tokens fit: they take {bytes_text(point[1])} a rank of"
-                    f" {bytes_text(available)}"
-                )
-            x = max(x // 4 // step, 1) * step
-        else:
-            gap = max(enough[0] // 1000 // step, 1) * step
-            if short[0] - enough[0] <= gap:
-                return enough[0]
-            slope = (short[1] - enough[1]) / (short[0] - enough[0])
-            guess = enough[0] + int((available - enough[1]) / slope) // step * step
-            x = min(max(guess, enough[0] + gap), short[0] - gap)

@@ -1,68 +1,7 @@
 """A rank's memory in a training step: what it holds all the time, and the plan for the rest."""
 
-from dataclasses import dataclass
-
 from . import _engine, checkpointing
 from ._engine import bytes_text, shortened, table, time_text
-
-_MASTER_BYTES = 4  # Adam's states are in float32 at least
-
-
-@dataclass(frozen=True)
-class State:
-    """Bytes that a rank holds besides activations.
-
-    `sharded`: parameters, their gradients and the optimizer's states are cut over the ranks, as
-    ZeRO-3 and FSDP do, and of one segment of the program at a time (the one with the most) weights
-    and gradients are whole; else every rank holds all of them. The optimizer is Adam: two moments,
-    and a master copy of parameters below 32 bits, in float32: with 16-bit or 32-bit parameters 16
-    bytes each in all. What needs no gradient has neither gradients nor states.
-    """
-
-    sharded: bool
-    parameters: int
-    gradients: int
-    optimizer: int
-    whole: int  # weights and gradients of the segment that is whole
-    inputs: int
-
-    @property
-    def total(self):
-        """Bytes in all."""
-        return self.parameters + self.gradients + self.optimizer + self.whole + self.inputs
-
-    @classmethod
-    def of(cls, parameters, graph, ranks, sharded):
-        """The state of a rank with a captured program's parameters and joint graph."""
-        sharded = sharded and ranks > 1
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
-        share = ranks if sharded else 1
-        return cls(
-            sharded,
-            -(-sum(p.elements * p.element_bytes for p in parameters) // share),
-            -(-sum(p.elements * p.element_bytes for p in trained) // share),
-            -(-sum(p.elements * _adam_bytes(p.element_bytes) for p in trained) // share),
-            2 * max(_engine.parameter_bytes(graph)) if sharded else 0,
-            _engine.input_bytes(graph),
-        )
-
-    def rows(self):
-        """(what, bytes, remark) of each part."""
-        cut = "cut over the ranks" if self.sharded else "whole on every rank"
-        rows = [
-            ("parameters", self.parameters, cut),
-            ("gradients", self.gradients, cut),
-            ("optimizer", self.optimizer, f"{cut}; Adam, master copies below 32 bits"),
-        ]
-        if self.sharded:
-            remark = "weights and gradients of the one segment that is whole at a time"
-            rows.append(("made whole", self.whole, remark))
-        return [*rows, ("inputs", self.inputs, "")]
-
-
-def _adam_bytes(element_bytes):
-    state = max(element_bytes, _MASTER_BYTES)
-    return 2 * state + (state if element_bytes < _MASTER_BYTES else 0)
 
 
 class Planner:
@@ -109,7 +48,8 @@ class Planner:
 class Memory:
     """A rank's memory in a step; its text is tables.
 
-    `policy` and `device` are those that it was planned for, `state` is the State. `kept_bytes` and
+    `policy` and `device` are those that it was planned for, `state` is what the rank holds besides
+    (parameters, gradients, optimizer, whole, inputs and their total, in bytes). `kept_bytes` and
     `offloaded_bytes` wait for the backward, on the device and in the host's memory.
     `activation_bytes` is the predicted peak of all that is neither state nor input, at the model's
     line `peak_source`, and `parts` says what it consists of, a dict of bytes: "kept", "offloaded"
@@ -140,7 +80,7 @@ class Memory:
         """The table without segments and operators."""
         phase = "backward" if self.in_backward else "forward"
         where = f" at {shortened(self.peak_source)}" if self.peak_source else ""
-        rows = [(bytes_text(nbytes), what, remark) for what, nbytes, remark in self.state.rows()]
+        rows = [(bytes_text(nbytes), what, remark) for what, nbytes, remark in self.state.rows]
         rows.append(
             (bytes_text(self.activation_bytes), "activations", f"peak, in the {phase}{where}")
         )

@@ -302,7 +302,7 @@ def _exponentials(x, dims, cut, size, exact, rank, ranks, group):
     " -> Tensor"
 )
 def edge_rows(x, dim, size, exact, rank, ranks, group):
-    """S -> S: rows at or beyond `size` become copies of the last one before; none gets a gradient."""
+    """S -> S: rows at or beyond `size` become copies of the last before, without gradient."""
     if exact:
         return x
     last = torch.full((1,), size - 1, device=x.device)

@@ -8,6 +8,7 @@
 //   Rates are peaks, of which the model takes a share (MATMUL_SHARE, MEMORY_SHARE, LINK_SHARE,
 //   HOST_SHARE): what was measured is divided by it. Raises Unsupported for a rate that is no
 //   positive number.
+//   device.reached_text -> str        # what programs reach of it, for people
 //   device.text -> str                # _engine.find_device(text) gives the device back, exactly
 //   _engine.find_device(text: str)    # a built-in one's name, or such a text
 //   _engine.device_for(torch_name)    # the built-in one: "NVIDIA H100 80GB HBM3", "cpu", …
@@ -47,6 +48,7 @@ void bind_cost(nb::module_& module) {
           nb::arg("name"), nb::arg("flops_16bit"), nb::arg("flops_32bit"), nb::arg("flops_64bit"),
           nb::arg("memory_bytes_per_second"), nb::arg("link_bytes_per_second"),
           nb::arg("host_bytes_per_second"), nb::arg("launch_ns"), nb::arg("memory_bytes"))
+      .def_prop_ro("reached_text", &reached_text)
       .def_ro("name", &Device::name)
       .def_ro("flops_16bit", &Device::flops_16bit)
       .def_ro("flops_32bit", &Device::flops_32bit)

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "support/error.h"
@@ -51,6 +52,18 @@ bool take(std::string_view& text, std::string_view key, Number& value) {
   if (error != std::errc() || rest == end || *rest != ' ') return false;
   text.remove_prefix(static_cast<size_t>(rest - text.data()) + 1);
   return true;
+}
+
+// "3.21 TB/s" for 3.21e12.
+std::string scaled(double value, const char* unit) {
+  constexpr std::pair<const char*, double> kPrefixes[] = {
+      {"P", 1e15}, {"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"k", 1e3}, {"", 1}, {"µ", 1e-6}};
+  const auto* prefix =
+      std::find_if(std::begin(kPrefixes), std::end(kPrefixes) - 1,
+                   [value](const auto& candidate) { return value >= candidate.second; });
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%.3g %s%s", value / prefix->second, prefix->first, unit);
+  return buffer;
 }
 
 Device parse_device(std::string_view line) {
@@ -107,6 +120,32 @@ std::string print(const Device& device) {
     text += std::string(key) + "=" + text_of(device.*member) + " ";
   }
   return text + "name=" + device.name;
+}
+
+std::string reached_text(const Device& device) {
+  struct Row {
+    const char* what;
+    double value;
+    const char* unit;
+  };
+  const Row rows[] = {
+      {"products in 16 bit", device.flops_16bit * kMatmulShare, "FLOP/s"},
+      {"products in 32 bit", device.flops_32bit * kMatmulShare, "FLOP/s"},
+      {"products in 64 bit", device.flops_64bit * kMatmulShare, "FLOP/s"},
+      {"memory", device.memory_bytes_per_second * kMemoryShare, "B/s"},
+      {"host", device.host_bytes_per_second * kHostShare, "B/s"},
+      {"link", device.link_bytes_per_second * kLinkShare, "B/s"},
+      {"launch", static_cast<double>(device.launch_ns) * 1e-9, "s"},
+      {"capacity", static_cast<double>(device.memory_bytes), "B"},
+  };
+  std::string out = device.name;
+  for (const Row& row : rows) {
+    if (row.value == 0) continue;
+    char label[32];
+    std::snprintf(label, sizeof label, "\n  %-20s ", row.what);
+    out += label + scaled(row.value, row.unit);
+  }
+  return out;
 }
 
 Device find_device(std::string_view text) {

@@ -37,6 +37,9 @@ inline constexpr double kHostShare = 0.8;
 //   flops_16bit=9.89e+14 flops_32bit=… … memory_bytes=80000000000 name=NVIDIA H100
 std::string print(const Device& device);
 
+// What programs reach of its rates, as a table of lines: "NVIDIA H100\n  memory   2.68 TB/s\n…".
+std::string reached_text(const Device& device);
+
 // A built-in device by its name, "a100", "h100", "h200", "mi250", "mi300" or "cpu", or one as
 // printed. Throws Unsupported: with the list for any other name; for a line without some member, or
 // with a rate that is no positive number (host_bytes_per_second, launch_ns and memory_bytes may be

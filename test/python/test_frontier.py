@@ -5,8 +5,8 @@ import sys
 import autosp
 import pytest
 import torch
+from autosp._engine import longest_length
 from autosp.capture import capture, capture_lengths
-from autosp.longest import _largest
 from causal import Model, tokens
 from measure_memory import as_inductor_splits, fake_llama, fake_ranks, kept_bytes
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -162,7 +162,7 @@ def test_the_largest_is_found_to_a_thousandth(available, start):
         return 100 + 3 * x + x // 1000 * 7
 
     asked = []
-    x = _largest(needed, available, start, step=4)
+    x = longest_length(needed, available, start, step=4)
     assert x % 4 == 0
     assert needed(x) <= available < needed(x + max(4, x // 1000 // 4 * 4))
     assert len(asked) < 25

@@ -4,9 +4,9 @@ import autosp
 import pytest
 import torch
 from autosp import _engine
+from autosp._engine import held_state
 from autosp.capture import capture
 from autosp.checkpointing import prepare
-from autosp.memory import State
 from causal import Model, tokens
 from torch.utils.checkpoint import checkpoint
 
@@ -53,7 +53,7 @@ def test_bytes_of_a_parameter(dtype, each):
     model = Model().to(dtype)
     model.q.bias.requires_grad_(False)
     program = capture(model, (tokens(LENGTH), tokens(LENGTH)), RANKS, joint=True)
-    state = State.of(program.parameters, program.joint, 1, sharded=False)
+    state = held_state(program.parameters, program.joint, 1, sharded=False)
     numbers = {name: p.numel() for name, p in model.named_parameters()}
     frozen = numbers.pop("q.bias") * dtype.itemsize
     assert state.total - state.inputs == sum(numbers.values()) * each + frozen
