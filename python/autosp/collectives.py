@@ -306,4 +306,10 @@ def mask_tail(x, dim, size, fill, rank):
     return x.masked_fill(_along(rows >= size, x, dim), fill)
 
 
+@_operator("repeat_heads(Tensor x, int times, int dim) -> Tensor")
+def repeat_heads(x, times, dim):
+    """S -> S: heads of keys, one copy for each of the ranks that need them."""
+    return x.repeat_interleave(times, dim)
+
+
 from . import rows as _rows  # noqa: E402, F401  registers the operators on rows

@@ -276,6 +276,20 @@ Application repeat_interleave_rule(const Call& call) {
   return application;
 }
 
+// The same along heads, as an axis of its own: what follows is cut along all copies together.
+Application repeat_heads_rule(const Call& call) {
+  Application application;
+  const Type& type = *call.tensor("x");
+  const auto dim = static_cast<size_t>(call.integer("dim"));
+  TensorLetters letters = fresh_letters(application, type, "x");
+  for (LetterId letter : letters[dim])
+    application.letters[static_cast<size_t>(letter)].kind = LetterKind::kWhole;
+  application.operands.push_back({call.value("x"), 0, letters});
+  letters[dim] = application.dim("y", call.result().shape[dim], LetterKind::kWhole);
+  application.results.push_back(std::move(letters));
+  return application;
+}
+
 LocalResult repeat_interleave_local(LocalForm& form) {
   const Expr times =
       local_times(form, product(form.local_shape()), product(form.local_operand_shape("self")));
@@ -459,6 +473,8 @@ std::vector<OpDef> make_ops() {
       copy_op("repeat_interleave", {"torch.repeat_interleave", "Tensor.repeat_interleave"},
               "self, repeats, dim=None, *, output_size=None", "x -> (x r)", repeat_interleave_rule,
               repeat_interleave_local),
+      copy_op("repeat_heads", {"autosp.repeat_heads"}, "x, times, dim", "… x … -> … y …  whole x",
+              repeat_heads_rule),
       view_op("split", {"torch.split", "torch.functional.split", "Tensor.split"},
               "self, split_size=None, dim=0, *, split_size_or_sections=None", kCut, split_rule),
       view_op("split_with_sizes", {"torch.split_with_sizes", "Tensor.split_with_sizes"},

@@ -16,6 +16,7 @@
 #include "passes/inline_checkpoints.h"
 #include "passes/prove_causal.h"
 #include "passes/spell_causal.h"
+#include "passes/spread_heads.h"
 #include "sharding/attention.h"
 #include "sharding/placement.h"
 #include "sharding/strategy.h"
@@ -93,6 +94,10 @@ bool shard(PipelineState& state) {
   analyse();
   if (axes->token_axes().empty()) refuse_without_tokens(state.graph);
   refuse_buffers_with_gradients(*axes);
+  if (exchange && spread_heads(state.graph, *axes, ranks, regions)) {
+    drop_dead_code(state);
+    analyse();
+  }
   std::set<NodeId> gathering;
   for (const AttentionRegion& region : regions) {
     if (region.head < 0) gathering.insert(region.core.back());
