@@ -311,6 +311,9 @@ def _copy(gm):
     graph.output(outputs[0])
     copied = torch.fx.GraphModule(gm, graph)
     copied.meta = dict(gm.meta)
+    for name, body in gm.named_children():
+        if isinstance(body, torch.fx.GraphModule):
+            setattr(copied, name, _copy(body))
     return copied
 
 

@@ -67,10 +67,12 @@ const SymbolSource& source_of(const Program& program, const std::string& symbol)
 
 class Exporter {
  public:
-  Exporter(Program& program, const Graph& local, int64_t rank, const std::string& group)
+  Exporter(Program& program, const Graph& local, int64_t rank, const std::string& group,
+           bool is_body = false)
       : program_(program),
         local_(local),
         group_(group),
+        is_body_(is_body),
         fx_graph_(program.module.attr("graph")),
         resolve_(nb::module_::import_("autosp.fx").attr("resolve")),
         output_(program.fx_nodes.back()),
@@ -164,6 +166,9 @@ class Exporter {
   nb::object symbol_node(const std::string& symbol) {
     const SymbolSource& source = source_of(program_, symbol);
     if (source.dim < 0) return source.node;
+    // A body's tensors have a rank's lengths.
+    if (is_body_ && !local_.definitions.empty())
+      throw Unsupported("the size " + symbol + " is not handed to the body of a function");
     return create("call_function", resolve_("torch.ops.aten.sym_size.int"),
                   nb::make_tuple(source.node, source.dim), nb::dict(), nb::none());
   }
@@ -230,8 +235,8 @@ class Exporter {
     nb::object& fx = bodies_[index];
     if (fx.is_valid()) return fx;
     const auto& [path, graph] = local_.subgraphs[index];
-    export_module(find_body(program_, path), *graph,
-                  known_.at(std::string(kRankSymbol)).constant_value(), group_);
+    const int64_t rank = known_.at(std::string(kRankSymbol)).constant_value();
+    Exporter(find_body(program_, path), *graph, rank, group_, true).run();
     fx = create("get_attr", nb::cast(path), nb::tuple(), nb::dict(), nb::none());
     return fx;
   }
@@ -259,6 +264,7 @@ class Exporter {
   Program& program_;
   const Graph& local_;
   const std::string& group_;
+  bool is_body_;
   nb::object fx_graph_;
   nb::object resolve_;
   nb::object output_;

@@ -335,6 +335,7 @@ OpDef written(OpDef op, std::string_view functional) {
 
 OpDef viewing(OpDef op, SharingFn shares, WriteBackFn write_back) {
   op.aliases = true;
+  op.linear = linear_in_first;
   op.shares = shares;
   op.write_back = write_back;
   return op;

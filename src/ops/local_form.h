@@ -32,6 +32,8 @@ class LocalForm {
   virtual NodeId emit(std::string target, std::vector<Arg> args, Kwargs kwargs, Type type) = 0;
   // The node as it is, with local operands and the given type.
   virtual NodeId emit_same(Type type) = 0;
+  // Whether it is in a body that runs on parts alone: nothing is exchanged, sums stay partial.
+  virtual bool in_body() const = 0;
   // P -> R: sums a partial sum over the ranks.
   virtual NodeId all_reduce(NodeId partial) = 0;
   // What ends most calls of the engine's own operators: the rank, the number of ranks, the group.

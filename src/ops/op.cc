@@ -1,5 +1,6 @@
 #include "ops/op.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -331,6 +332,35 @@ Application apply_rule(const Call& call) {
     throw InternalError("the rule of " + call.where() +
                         " does not fit its shapes: " + to_string(application));
   return application;
+}
+
+bool linear_together(const Call& call, const std::vector<bool>& marked) {
+  // A number in an operand's place would be counted by every rank.
+  const Arg* other = call.find("other");
+  return std::all_of(marked.begin(), marked.end(), [](bool mark) { return mark; }) &&
+         (other == nullptr || other->is_value() || other->is_none());
+}
+
+bool linear_in_one(const Call&, const std::vector<bool>& marked) {
+  return std::count(marked.begin(), marked.end(), true) == 1 && marked.size() <= 2;
+}
+
+bool linear_in_first(const Call&, const std::vector<bool>& marked) {
+  return std::count(marked.begin(), marked.end(), true) == 1 && marked[0];
+}
+
+bool is_linear(const Call& call, const std::vector<bool>& marked) {
+  const OpDef& op = call.op();
+  // Numbers that are cut to whole ones add up to something else.
+  const auto adds_up = [](const Type& type) { return type.is_tensor() && is_floating(type.dtype); };
+  const std::vector<Type>& elements = call.result().elements;
+  if (!adds_up(call.result()) &&
+      (elements.empty() || !std::all_of(elements.begin(), elements.end(), adds_up)) &&
+      op.linear != linear_in_first)
+    return false;
+  if (op.linear != nullptr) return op.linear(call, marked);
+  if (op.einsum) return linear_in_one(call, marked);
+  return op.aliases && linear_together(call, marked);
 }
 
 Application opaque_application(const Graph& graph, const Node& node) {

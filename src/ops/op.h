@@ -136,6 +136,8 @@ class LocalForm;  // what elaboration offers to an operator's local form (ops/lo
 struct LocalResult;
 
 using ApplyFn = Application (*)(const Call&);
+// Whether the result is linear in the marked operands of the rule together, all others fixed.
+using LinearFn = bool (*)(const Call&, const std::vector<bool>& marked);
 using LocalFn = LocalResult (*)(LocalForm&);
 // A reason to refuse the call whatever its placement, or nullopt.
 using RefuseFn = std::optional<std::string> (*)(const Call&);
@@ -164,8 +166,10 @@ struct OpDef {
   bool aliases = false;              // the result may share memory with the first operand (views)
   SharingFn shares = nullptr;        // says more of one call that `aliases`; null: it may
   WriteBackFn write_back = nullptr;  // null: writes through it can't be followed
-  bool assigns = false;  // writes a value it is given into its first operand (copy_, setitem)
-  bool effect = false;   // acts by being called: never removed, never moved
+  bool assigns = false;       // writes a value it is given into its first operand (copy_, setitem)
+  LinearFn linear = nullptr;  // null: is_linear goes by `aliases` and `einsum`
+  bool function = false;      // calls bodies that say what it computes and what its gradient is
+  bool effect = false;        // acts by being called: never removed, never moved
   bool creates = false;  // makes a value from sizes alone (its result is the same on every rank)
   bool differentiable = true;  // false: no gradient flows (comparisons, argmax, …)
   bool einsum = false;         // contracts letters (the score and value products of an attention)
@@ -186,6 +190,7 @@ std::span<const OpDef> random_ops();
 std::span<const OpDef> sequence_ops();
 std::span<const OpDef> window_ops();
 std::span<const OpDef> metadata_ops();
+std::span<const OpDef> nested_ops();
 
 // The operator behind a target, or nullptr. In-place spellings are operators of their own
 // (`functional` set) until functionalization has replaced them. O(1).
@@ -195,6 +200,14 @@ std::span<const OpDef* const> all_ops();
 
 // "(b)(s)(i), (o)(i), (o) -> (b)(s)(o)  sum i", for tests and messages.
 std::string to_string(const Application& application);
+
+// Whether a call gives partial sums of its result when the marked operands of its rule are partial
+// sums and the others are whole.
+bool is_linear(const Call& call, const std::vector<bool>& marked);
+// For `OpDef::linear`: in all operands together, in any one of them, in the first.
+bool linear_together(const Call& call, const std::vector<bool>& marked);
+bool linear_in_one(const Call& call, const std::vector<bool>& marked);
+bool linear_in_first(const Call& call, const std::vector<bool>& marked);
 
 // Applies the operator's rule (its `apply` or its line). Throws Unsupported for arguments the rule
 // can't read.

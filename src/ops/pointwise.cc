@@ -77,6 +77,11 @@ Application glu(const Call& call) {
   return application;
 }
 
+bool linear_in_dividend(const Call& call, const std::vector<bool>& marked) {
+  return linear_in_one(call, marked) && marked[0] && call.value("input") != kNoNode &&
+         !call.has("rounding_mode") && call.node().target.find("__r") == std::string::npos;
+}
+
 // An operator that torch offers as torch.<name> and Tensor.<name>, and mostly in place as
 // Tensor.<name>_.
 struct Spelling {
@@ -84,6 +89,7 @@ struct Spelling {
   std::string_view signature = "input";
   std::vector<std::string_view> more = {};  // further targets
   bool in_place = true;
+  LinearFn linear = nullptr;
 };
 
 struct Group {
@@ -124,8 +130,8 @@ const std::vector<Group>& groups() {
            {"log2"},
            {"logit", "input, eps=None", {"torch._C._special.special_logit"}},
            {"nan_to_num", "input, nan=None, posinf=None, neginf=None"},
-           {"neg", "input", {"_operator.neg", "Tensor.__neg__"}},
-           {"negative"},
+           {"neg", "input", {"_operator.neg", "Tensor.__neg__"}, true, linear_together},
+           {"negative", "input", {}, true, linear_together},
            {"rad2deg"},
            {"reciprocal"},
            {"round", "input, decimals=0", {"torch._C._special.special_round"}},
@@ -144,7 +150,11 @@ const std::vector<Group>& groups() {
        }},
       {true,
        {
-           {"add", "input, other, alpha=1", {"_operator.add", "Tensor.__add__", "Tensor.__radd__"}},
+           {"add",
+            "input, other, alpha=1",
+            {"_operator.add", "Tensor.__add__", "Tensor.__radd__"},
+            true,
+            linear_together},
            {"addcdiv", "input, tensor1, tensor2, value=1"},
            {"addcmul", "input, tensor1, tensor2, value=1"},
            {"atan2", "input, other"},
@@ -156,8 +166,10 @@ const std::vector<Group>& groups() {
            {"copysign", "input, other"},
            {"div",
             "input, other, rounding_mode=None",
-            {"_operator.truediv", "Tensor.__truediv__", "Tensor.__rtruediv__"}},
-           {"divide", "input, other, rounding_mode=None"},
+            {"_operator.truediv", "Tensor.__truediv__", "Tensor.__rtruediv__"},
+            true,
+            linear_in_dividend},
+           {"divide", "input, other, rounding_mode=None", {}, true, linear_in_dividend},
            {"fill", "input, value"},
            {"float_power", "input, exponent"},
            {"floor_divide",
@@ -175,15 +187,23 @@ const std::vector<Group>& groups() {
            {"masked_fill", "input, mask, value"},
            {"maximum", "input, other", {}, false},
            {"minimum", "input, other", {}, false},
-           {"mul", "input, other", {"_operator.mul", "Tensor.__mul__", "Tensor.__rmul__"}},
-           {"multiply", "input, other"},
+           {"mul",
+            "input, other",
+            {"_operator.mul", "Tensor.__mul__", "Tensor.__rmul__"},
+            true,
+            linear_in_one},
+           {"multiply", "input, other", {}, true, linear_in_one},
            {"polar", "abs, angle", {}, false},
            {"pow", "input, exponent", {"_operator.pow", "Tensor.__pow__", "Tensor.__rpow__"}},
            {"remainder", "input, other", {"_operator.mod", "Tensor.__mod__", "Tensor.__rmod__"}},
            {"rsub", "input, other, alpha=1", {}, false},
-           {"sub", "input, other, alpha=1", {"_operator.sub", "Tensor.__sub__", "Tensor.__rsub__"}},
-           {"subtract", "input, other, alpha=1"},
-           {"true_divide", "input, other"},
+           {"sub",
+            "input, other, alpha=1",
+            {"_operator.sub", "Tensor.__sub__", "Tensor.__rsub__"},
+            true,
+            linear_together},
+           {"subtract", "input, other, alpha=1", {}, true, linear_together},
+           {"true_divide", "input, other", {}, true, linear_in_dividend},
            {"xlogy", "input, other", {"torch._C._special.special_xlogy"}},
        }},
       {false,
@@ -234,6 +254,7 @@ void add_group(const Group& group, std::vector<OpDef>& ops) {
     op.signature = spelling.signature;
     op.rule = kRule;
     op.apply = pointwise;
+    op.linear = spelling.linear;
     op.differentiable = group.differentiable;
     if (spelling.in_place) {
       OpDef in_place = op;
@@ -382,7 +403,8 @@ void add_copies(std::vector<OpDef>& ops) {
                  .targets = {"torch.clone", "Tensor.clone"},
                  .signature = "input, memory_format=None",
                  .rule = "… -> …",
-                 .apply = pointwise});
+                 .apply = pointwise,
+                 .linear = linear_together});
   ops.push_back(
       {.name = "copy_",
        .targets = {"Tensor.copy_"},

@@ -133,6 +133,12 @@ NodeId cast_to(LocalForm& form, NodeId value, DType from, DType to,
                    Type::tensor(to, shape));
 }
 
+// The sum of all parts, or in a body, which exchanges nothing, a rank's own.
+LocalResult added_up(LocalForm& form, NodeId part) {
+  if (form.in_body()) return {part, false};
+  return {form.all_reduce(part), true};
+}
+
 // A rank's part of a sum has fewer terms, so half types round it where one device would not have:
 // the parts are kept in float32 until they are added up.
 LocalResult localize_sum(LocalForm& form) {
@@ -140,8 +146,8 @@ LocalResult localize_sum(LocalForm& form) {
   if (!sums_along_shards(form))
     return {form.emit_same(Type::tensor(type.dtype, form.local_shape())), false};
   if (!is_half(type.dtype)) return {local_sum(form, type.dtype, form.call().has("dtype")), false};
-  const NodeId total = form.all_reduce(local_sum(form, DType::kFloat32, true));
-  return {cast_to(form, total, DType::kFloat32, type.dtype, form.local_shape()), true};
+  const auto [total, is_whole] = added_up(form, local_sum(form, DType::kFloat32, true));
+  return {cast_to(form, total, DType::kFloat32, type.dtype, form.local_shape()), is_whole};
 }
 
 LocalResult localize_mean(LocalForm& form) {
@@ -153,10 +159,10 @@ LocalResult localize_mean(LocalForm& form) {
   Expr count = 1;
   for (const int64_t dim : reduced_dims(call)) count *= input.shape[static_cast<size_t>(dim)];
   const DType dtype = is_half(type.dtype) ? DType::kFloat32 : type.dtype;
-  const NodeId total = form.all_reduce(local_sum(form, dtype, dtype != input.dtype));
+  const auto [total, is_whole] = added_up(form, local_sum(form, dtype, dtype != input.dtype));
   const NodeId mean = form.emit("torch.div", {Arg::of(total), Arg::size_of(count)}, {},
                                 Type::tensor(dtype, form.local_shape()));
-  return {cast_to(form, mean, dtype, type.dtype, form.local_shape()), true};
+  return {cast_to(form, mean, dtype, type.dtype, form.local_shape()), is_whole};
 }
 
 // ---- Along a sharded dimension, by operators that see all rows and give every rank the result
@@ -290,13 +296,15 @@ std::span<const OpDef> reduction_ops() {
        .signature = "input, dim=None, keepdim=False, dtype=None",
        .rule = "… x … -> … …  sum x",
        .apply = sum,
-       .localize = localize_sum},
+       .localize = localize_sum,
+       .linear = linear_together},
       {.name = "mean",
        .targets = {"torch.mean", "Tensor.mean"},
        .signature = "input, dim=None, keepdim=False, dtype=None",
        .rule = "… x … -> … …  sum x, divided by the global size of x",
        .apply = sum,
-       .localize = localize_mean},
+       .localize = localize_mean,
+       .linear = linear_together},
       {.name = "nansum",
        .targets = {"torch.nansum", "Tensor.nansum"},
        .signature = "input, dim=None, keepdim=False, dtype=None",

@@ -14,7 +14,7 @@ struct Registry {
     for (const std::span<const OpDef> family :
          {pointwise_ops(), einsum_ops(), reduction_ops(), norm_ops(), loss_ops(), view_ops(),
           index_ops(), creation_ops(), attention_ops(), random_ops(), sequence_ops(), window_ops(),
-          metadata_ops()}) {
+          metadata_ops(), nested_ops()}) {
       for (const OpDef& op : family) {
         ops.push_back(&op);
         for (const std::string_view target : op.targets) {

@@ -400,7 +400,9 @@ OpDef view_or_copy(OpDef op) {
 OpDef copy_op(std::string_view name, std::vector<std::string_view> targets,
               std::string_view signature, std::string_view rule, ApplyFn apply,
               LocalFn localize = nullptr) {
-  return OpDef{name, std::move(targets), signature, rule, apply, localize};
+  OpDef op{name, std::move(targets), signature, rule, apply, localize};
+  op.linear = linear_together;
+  return op;
 }
 
 // An in-place change of the shape: the same rule, and the call that gives the new value instead.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "ops/index_rule.h"
+#include "passes/check_function.h"
 #include "passes/check_lengths.h"
 #include "sharding/axes.h"
 #include "support/error.h"
@@ -15,6 +17,8 @@ namespace autosp {
 namespace {
 
 using Kind = Placement::Kind;
+
+const std::map<std::string, int> kNoNames;
 
 std::string describe(const Placement& placement) {
   switch (placement.kind) {
@@ -75,31 +79,16 @@ const RowOperator* find_row_operator(std::string_view target) {
 
 class Checker : private LocalLengths {
  public:
-  explicit Checker(const Graph& graph)
-      : LocalLengths(graph),
-        axes_(graph, {}),
-        placements_(static_cast<size_t>(graph.size())),
-        masked_(static_cast<size_t>(graph.size()), false) {
-    for (const Node& node : graph.nodes) {
-      for (int element = 0; element < axes_.elements(node.id); ++element) {
-        for (const FactorList& dim : axes_.value_leaves(node.id, element)) {
-          for (FactorId leaf : dim) {
-            if (is_local(axes_.factors().size(leaf))) axes_.add_token_axis(leaf);
-          }
-        }
-      }
-    }
-    axes_.close_token_axes();
+  explicit Checker(const Graph& graph) : Checker(graph, std::make_unique<Axes>(graph, kNoNames)) {}
+  // Of a body that gets `given`, where lengths are as `outer` has found them.
+  Checker(const Graph& graph, const Checker& outer, const std::vector<Given>& given)
+      : Checker(graph, Axes::of_body(graph, factors_of(given))) {
+    adopt(outer);
+    for (const Given& input : given) given_.push_back(input.placement);
   }
 
   void run(const std::vector<Placement>& outputs) {
-    for (const Node& node : graph_.nodes) {
-      node_ = &node;
-      placements_[node.id] = derive(node);
-      for (size_t element = 0; element < placements_[node.id].size(); ++element) {
-        check_shape(placements_[node.id][element], static_cast<int>(element));
-      }
-    }
+    derive_all();
     ensure(outputs.size() == graph_.outputs.size(),
            "the plan lists another number of outputs than the program has");
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -124,6 +113,34 @@ class Checker : private LocalLengths {
   }
 
  private:
+  void derive_all() {
+    for (const Node& node : graph_.nodes) {
+      node_ = &node;
+      placements_[node.id] = derive(node);
+      for (size_t element = 0; element < placements_[node.id].size(); ++element) {
+        check_shape(placements_[node.id][element], static_cast<int>(element));
+      }
+    }
+  }
+
+  Checker(const Graph& graph, std::unique_ptr<Axes> axes)
+      : LocalLengths(graph),
+        owned_axes_(std::move(axes)),
+        axes_(*owned_axes_),
+        placements_(static_cast<size_t>(graph.size())),
+        masked_(static_cast<size_t>(graph.size()), false) {
+    for (const Node& node : graph.nodes) {
+      for (int element = 0; element < axes_.elements(node.id); ++element) {
+        for (const FactorList& dim : axes_.value_leaves(node.id, element)) {
+          for (FactorId leaf : dim) {
+            if (is_local(axes_.factors().size(leaf))) axes_.add_token_axis(leaf);
+          }
+        }
+      }
+    }
+    axes_.close_token_axes();
+  }
+
   // V and R differ in their gradients alone.
   bool same(const Placement& have, const Placement& want, NodeId value) const {
     if (have == want) return true;
@@ -147,7 +164,9 @@ class Checker : private LocalLengths {
   }
 
   std::vector<Placement> derive(const Node& node) {
-    if (node.kind == NodeKind::kInput) return {Placement::replicated()};
+    if (node.kind == NodeKind::kInput)
+      return {given_.empty() ? Placement::replicated() : given_.at(next_given_++)};
+    if (axes_.op(node.id) != nullptr && axes_.op(node.id)->function) return function(node);
     for (const Conversion& conversion : kConversions) {
       if (node.target == conversion.target) return {convert(node, conversion)};
     }
@@ -166,6 +185,44 @@ class Checker : private LocalLengths {
     }
     return apply(node, rule);
   }
+
+  // A call with a backward of its own, on all of its arguments or on parts.
+  std::vector<Placement> function(const Node& node) {
+    const Function bodies = read_function(graph_, node);
+    std::vector<Given> given;
+    bool cut = false;
+    for (const NodeId value : bodies.arguments) {
+      given.push_back(value == kNoNode ? Given{} : Given{placements_[value].at(0), sizes(value)});
+      cut |= given.back().placement.is_sharded();
+    }
+    for (size_t i = 0; i < given.size(); ++i) {
+      const NodeId value = bodies.arguments[i];
+      if (value == kNoNode || given[i].placement.is_sharded()) continue;
+      const Placement want = cut ? Placement::varying() : Placement::replicated();
+      if (!same(given[i].placement, want, value))
+        fail("reads %" + graph_.node(value).name + ", which is " + describe(given[i].placement) +
+             ", not " + describe(want));
+    }
+    const auto body = [&](const Graph& graph, const std::vector<Given>& inputs,
+                          const std::vector<NodeId>& values) {
+      Checker checker(graph, *this, inputs);
+      checker.derive_all();
+      std::vector<CheckedValue> out;
+      for (const NodeId value : values)
+        out.push_back(value == kNoNode ? CheckedValue{} : checker.checked(value));
+      return out;
+    };
+    return check_function(bodies, given, body, [this](const std::string& what) { fail(what); });
+  }
+
+  CheckedValue checked(NodeId value) const {
+    const Placement& have = placements_[value].at(0);
+    const bool pads = have.is_sharded() && !masked_[value] &&
+                      is_ragged(graph_.node(value).type.shape.at(have.where.dim));
+    return {{have, sizes(value)}, pads};
+  }
+
+  TensorSizes sizes(NodeId value) const { return factor_sizes(axes_, value, 0); }
 
   // A slice that took the first rows of a sharded dimension: it takes a rank's whole part, and the
   // result's length is that of the trimmed axis.
@@ -419,14 +476,20 @@ class Checker : private LocalLengths {
     return at != node.id && axes_.op(at) != nullptr && axes_.op(at)->name == "histc";
   }
 
-  // A part of a sum is the sum of those parts.
-  bool indexes_partial(const Node& node, const Application& rule) const {
-    if (node.target != "_operator.getitem" && node.target != "torch.select") return false;
+  // Whether the node is linear in its partial sums; the gradient of what it takes beside them is a
+  // partial sum as well.
+  bool adds_up(const Node& node, const Application& rule) const {
+    std::vector<bool> partial;
+    bool exact = true;
     for (const Operand& operand : rule.operands) {
       const Placement& have = placements_[operand.value].at(operand.element);
-      if ((have.kind == Kind::kPartial) != (&operand == &rule.operands[0])) return false;
+      partial.push_back(have.kind == Kind::kPartial);
+      exact &= partial.back() || same(have, Placement::varying(), operand.value);
     }
-    return true;
+    const OpDef* op = axes_.op(node.id);
+    return exact && op != nullptr &&
+           std::find(partial.begin(), partial.end(), true) != partial.end() &&
+           is_linear(Call(graph_, node, *op), partial);
   }
 
   std::vector<Placement> apply(const Node& node, const Application& rule) {
@@ -434,7 +497,8 @@ class Checker : private LocalLengths {
     const std::optional<LetterLeaf> leaf = sharded_leaf(node, rule);
     const size_t count = std::max<size_t>(rule.results.size(), 1);
     if (!leaf) {
-      if (adds_counts(node, rule) || indexes_partial(node, rule)) return {Placement::partial()};
+      if (adds_counts(node, rule) || adds_up(node, rule))
+        return std::vector<Placement>(count, Placement::partial());
       bool varying = false;
       for (const Operand& operand : rule.operands) {
         const Placement& have = placements_[operand.value].at(operand.element);
@@ -516,7 +580,10 @@ class Checker : private LocalLengths {
                        [&](const auto& pair) { return in_arg(pair.second); });
   }
 
-  Axes axes_;
+  std::unique_ptr<Axes> owned_axes_;
+  Axes& axes_;
+  std::vector<Placement> given_;  // of a body: its inputs
+  size_t next_given_ = 0;
   std::vector<std::vector<Placement>> placements_;
   std::vector<bool> masked_;  // values whose rows past the end of a trimmed axis cost nothing
 };

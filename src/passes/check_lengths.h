@@ -16,6 +16,11 @@ namespace autosp {
 class LocalLengths {
  public:
   explicit LocalLengths(const Graph& graph);
+  // What others have found of lengths that the graph shares with theirs.
+  void adopt(const LocalLengths& other) {
+    ragged_ = other.ragged_;
+    extents_ = other.extents_;
+  }
 
  protected:
   // An InternalError that names the node under test.

@@ -1,11 +1,10 @@
-#include "passes/elaborate.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
 
 #include "ir/builder.h"
+#include "passes/elaborator.h"
 #include "passes/local_rows.h"
 #include "passes/local_values.h"
 #include "support/error.h"
@@ -20,55 +19,7 @@ std::string where(const Node& node) {
   return node.target + (node.source.empty() ? "" : " at " + node.source);
 }
 
-class Elaborator {
- public:
-  Elaborator(const Placements& placements, const std::vector<AttentionRegion>& regions,
-             const ElaborateOptions& options)
-      : placements_(placements),
-        axes_(placements.axes()),
-        old_(axes_.graph()),
-        regions_(regions),
-        options_(options),
-        builder_(old_),
-        values_(placements, options.grad_sync, builder_),
-        deferred_(regions.size()),
-        exchanged_(regions.size(), false) {
-    builder_.graph().hints[std::string(kRankSymbol)] = 0;
-  }
-
-  Elaborated run();
-
- private:
-  friend class Local;
-
-  void note_lengths();
-  void plan_deferred();
-  void emit(const Node& node);
-  void emit_sharded(const Node& node);
-  bool is_read_partial(NodeId value) const;
-  void emit_tuple_element(const Node& node, const Operand& tuple);
-  void exchange_region_inputs(int region, const Node& near);
-  Arg emit_output(const Arg& output, OutputInfo& info);
-
-  Arg tuple_elements(const Node& node, NodeId value);
-  bool borrows_sharded_shape(const Node& node) const;
-  Arg localized(const Node& node, const Arg& arg, std::map<NodeId, int>& seen);
-  const Layout& layout() const { return values_.layout(); }
-
-  const Placements& placements_;
-  const Axes& axes_;
-  const Graph& old_;
-  const std::vector<AttentionRegion>& regions_;
-  const ElaborateOptions& options_;
-  GraphBuilder builder_;
-  LocalValues values_;
-  std::vector<std::vector<NodeId>> deferred_;  // spread views that wait for their region's core
-  std::vector<bool> exchanged_;
-  // Operands of the node being written whose padding was replaced; by value, dimension and
-  // position.
-  std::map<std::tuple<NodeId, int, int>, NodeId> masked_;
-  std::vector<Expr> divisible_;
-};
+}  // namespace
 
 // The form of one sharded operator while its local counterpart is written.
 class Local : public LocalRows {
@@ -111,7 +62,15 @@ class Local : public LocalRows {
     return id;
   }
 
+  bool in_body() const override { return e_.in_body_; }
+
   NodeId all_reduce(NodeId partial) override {
+    if (e_.in_body_) {
+      throw Unsupported(where(node_) +
+                        ": a torch.autograd.Function on parts of the sequence can't exchange data, "
+                        "which this operator needs (a count or a norm over all tokens). Move it "
+                        "out of the function");
+    }
     return e_.values_.reduce(partial, /*varying=*/false, node_);
   }
 
@@ -180,6 +139,13 @@ Elaborated Elaborator::run() {
   for (const auto& [name, length] : layout().definitions())
     builder_.graph().hints[name] = builder_.graph().hint(length);
   builder_.graph().definitions = layout().definitions();
+  for (const size_t index : bodies_) {
+    auto body = std::make_shared<Graph>(*builder_.graph().subgraphs[index].second);
+    body->definitions = layout().definitions();
+    for (const auto& [name, length] : body->definitions)
+      body->hints[name] = builder_.graph().hint(length);
+    builder_.graph().subgraphs[index].second = std::move(body);
+  }
   Elaborated out{std::move(builder_.graph()), std::move(infos), std::move(divisible_)};
   return out;
 }
@@ -221,7 +187,14 @@ void Elaborator::plan_deferred() {
 
 void Elaborator::emit(const Node& node) {
   if (node.kind == NodeKind::kInput) {
-    values_.set(node.id, builder_.copy(node), Placement::replicated());
+    const NodeId id = builder_.copy(node);
+    const Placement placement =
+        in_body_ ? placements_.produced(node.id, 0) : Placement::replicated();
+    if (placement.is_sharded()) {
+      Type& type = builder_.graph().node(id).type;
+      type.shape = layout().shape(type.shape, axes_.value_leaves(node.id, 0), placement);
+    }
+    values_.set(node.id, id, placement);
     return;
   }
   const NodePlacement& placed = placements_.node(node.id);
@@ -277,7 +250,9 @@ void Elaborator::emit_sharded(const Node& node) {
   const Application& rule = axes_.application(node.id);
 
   LocalResult result;
-  if (op.localize != nullptr) {
+  if (op.function) {
+    result.node = emit_function(node);
+  } else if (op.localize != nullptr) {
     result = op.localize(local);
   } else {
     Type type = node.type;
@@ -305,7 +280,8 @@ void Elaborator::emit_sharded(const Node& node) {
   if (produced.is_sharded() && node.type.is_tensor() && axes_.facts(node.id).differentiable &&
       needs_other_rows(rule.letters[placed.sharded->letter].kind))
     result.node = values_.repeat_last(result.node, node.id, produced, node);
-  if (produced.kind != Placement::Kind::kPartial || is_read_partial(node.id)) {
+  if (produced.kind != Placement::Kind::kPartial || in_body_ || op.function ||
+      is_read_partial(node.id)) {
     values_.set(node.id, result.node, produced);
     return;
   }
@@ -456,8 +432,6 @@ Arg Elaborator::emit_output(const Arg& output, OutputInfo& info) {
   }
   return out;
 }
-
-}  // namespace
 
 Elaborated elaborate(const Placements& placements, const std::vector<AttentionRegion>& regions,
                      const ElaborateOptions& options) {

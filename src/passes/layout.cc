@@ -7,6 +7,7 @@
 namespace autosp {
 
 bool Layout::is_exact(FactorId leaf) const {
+  if (const auto found = given_.find(leaf); found != given_.end()) return found->second.second;
   const FactorId base = axes_.shard_base(leaf);
   if (base != leaf)
     return axes_.factors().size(base) == axes_.factors().size(leaf) && is_exact(base);
@@ -15,6 +16,7 @@ bool Layout::is_exact(FactorId leaf) const {
 }
 
 Expr Layout::shard_length(FactorId leaf) const {
+  if (const auto found = given_.find(leaf); found != given_.end()) return found->second.first;
   const Expr& extent = axes_.factors().size(leaf);
   const FactorId base = axes_.shard_base(leaf);
   const int64_t more = axes_.extension(leaf);

@@ -27,6 +27,7 @@ class LocalValues {
   LocalValues(const Placements& placements, bool grad_sync, GraphBuilder& builder);
 
   const Layout& layout() const { return layout_; }
+  Layout& layout() { return layout_; }
 
   // What a value of the program is on a rank once it has been computed. A partial sum stays one
   // only where a reader wants it; `as` sums it for others.

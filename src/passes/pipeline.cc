@@ -32,15 +32,38 @@ bool is_effect(const Node& node) {
 
 bool drop_dead_code(PipelineState& state) { return remove_dead_code(state.graph, is_effect); }
 
-bool refuse_unsupported_calls(PipelineState& state) {
-  for (const Node& node : state.graph.nodes) {
-    if (node.kind == NodeKind::kInput) continue;
-    const OpDef* op = find_op(node.target);
-    if (op == nullptr || op->refuse == nullptr) continue;
-    const Call call(state.graph, node, *op);
+void refuse_unsupported_calls(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
+    if (op == nullptr) continue;
+    if (op->function) {
+      for (const Arg& arg : node.args) {
+        if (arg.kind == Arg::Kind::kGraph)
+          refuse_unsupported_calls(*graph.subgraphs[static_cast<size_t>(arg.integer)].second);
+      }
+    }
+    if (op->refuse == nullptr) continue;
+    const Call call(graph, node, *op);
     if (auto reason = op->refuse(call)) throw Unsupported(call.where() + ": " + *reason);
   }
-  return false;
+}
+
+// Of the program and of the bodies of its functions, which it may call as they are.
+bool functionalize_all(Graph& graph) {
+  bool changed = functionalize(graph);
+  for (const Node& node : graph.nodes) {
+    const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
+    if (op == nullptr || !op->function) continue;
+    for (const Arg& arg : node.args) {
+      if (arg.kind != Arg::Kind::kGraph) continue;
+      std::shared_ptr<Graph>& body = graph.subgraphs[static_cast<size_t>(arg.integer)].second;
+      Graph values = *body;
+      if (!functionalize(values)) continue;
+      body = std::make_shared<Graph>(std::move(values));
+      changed = true;
+    }
+  }
+  return changed;
 }
 
 // A program whose attentions are inside of bodies that a call is given shows none.
@@ -133,9 +156,10 @@ bool check(PipelineState& state) {
 // graph alone.
 constexpr Step kSteps[] = {
     {"inline-checkpoints", [](PipelineState& state) { return inline_checkpoints(state.graph); }},
-    {"functionalize", [](PipelineState& state) { return functionalize(state.graph); }},
+    {"functionalize", [](PipelineState& state) { return functionalize_all(state.graph); }},
     {"drop-dead-code", drop_dead_code},
-    {"refuse-unsupported", refuse_unsupported_calls},
+    {"refuse-unsupported",
+     [](PipelineState& state) { return refuse_unsupported_calls(state.graph), false; }},
     {"decompose-attention", [](PipelineState& state) { return decompose_attention(state.graph); }},
     {"prove-causal",
      [](PipelineState& state) {

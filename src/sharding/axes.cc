@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sharding/functions.h"
 #include "support/error.h"
 
 namespace autosp {
@@ -14,7 +15,18 @@ bool is_float_tensor(const Type& type) {
 
 }  // namespace
 
-Axes::Axes(const Graph& graph, const std::map<std::string, int>& seq_dims) : graph_(graph) {
+Axes::Axes(const Graph& graph, const std::map<std::string, int>& seq_dims) : Axes(graph) {
+  apply_rules({});
+  name_input_dims(seq_dims);
+}
+
+std::unique_ptr<Axes> Axes::of_body(const Graph& graph, const std::vector<TensorSizes>& inputs) {
+  std::unique_ptr<Axes> axes(new Axes(graph));
+  axes->apply_rules(inputs);
+  return axes;
+}
+
+Axes::Axes(const Graph& graph) : graph_(graph) {
   const auto count = static_cast<size_t>(graph.size());
   ops_.resize(count, nullptr);
   applications_.resize(count);
@@ -23,8 +35,6 @@ Axes::Axes(const Graph& graph, const std::map<std::string, int>& seq_dims) : gra
   facts_.resize(count);
   value_axes_.resize(count);
   positions_read_.resize(count);
-  apply_rules();
-  name_input_dims(seq_dims);
 }
 
 TensorFactors Axes::fresh(const Type& type) {
@@ -40,12 +50,21 @@ TensorFactors Axes::fresh(const Type& type) {
   return dims;
 }
 
-void Axes::apply_rules() {
+void Axes::apply_rules(const std::vector<TensorSizes>& inputs) {
   bool grad_enabled = true;
+  size_t next_input = 0;
   for (const Node& node : graph_.nodes) {
     ValueFacts& facts = facts_[node.id];
     if (node.kind == NodeKind::kInput) {
       value_factors_[node.id] = {fresh(node.type)};
+      if (next_input < inputs.size()) {
+        TensorFactors& dims = value_factors_[node.id][0];
+        const TensorSizes& sizes = inputs[next_input++];
+        for (size_t dim = 0; dim < dims.size(); ++dim) {
+          dims[dim].clear();
+          for (const Expr& size : sizes[dim]) dims[dim].push_back(factors_.add(size));
+        }
+      }
       facts.differentiable = node.requires_grad;
       facts.floating = is_float_tensor(node.type) && !node.type.shape.empty();
       facts.from_user = node.input == InputKind::kUser;
@@ -70,8 +89,10 @@ void Axes::apply_rules() {
 
 void Axes::apply(const Node& node) {
   ops_[node.id] = find_op(node.target);
-  applications_[node.id] = ops_[node.id] != nullptr ? apply_rule(Call(graph_, node, *ops_[node.id]))
-                                                    : opaque_application(graph_, node);
+  const OpDef* op = ops_[node.id];
+  applications_[node.id] = op == nullptr  ? opaque_application(graph_, node)
+                           : op->function ? function_application(graph_, node)
+                                          : apply_rule(Call(graph_, node, *op));
   link_picked(node);
   const Application& application = applications_[node.id];
   FactorList& letters = letter_factors_[node.id];

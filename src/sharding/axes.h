@@ -13,6 +13,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,8 +38,9 @@ struct LetterLeaf {
   bool operator==(const LetterLeaf&) const = default;
 };
 
-// Dimensions of one tensor as factor lists (one entry a dimension).
+// Dimensions of one tensor as factor lists (one entry a dimension), and the sizes of the factors.
 using TensorFactors = std::vector<FactorList>;
+using TensorSizes = std::vector<std::vector<Expr>>;
 
 // What one node's value is made of, for refusing and for deciding what needs gradients.
 struct ValueFacts {
@@ -57,6 +59,9 @@ class Axes {
   // Applies every rule and joins factors. `seq_dims`: user input name -> dimension that carries
   // tokens. Throws Unsupported for a seq_dims entry that names no input or dimension.
   Axes(const Graph& graph, const std::map<std::string, int>& seq_dims);
+  // Of a body whose inputs, in order, have dimensions made of factors of the given sizes; as they
+  // are where none are given.
+  static std::unique_ptr<Axes> of_body(const Graph& graph, const std::vector<TensorSizes>& inputs);
 
   const Graph& graph() const { return graph_; }
   const FactorTable& factors() const { return factors_; }
@@ -129,7 +134,8 @@ class Axes {
   };
   bool close(FactorId copy, FactorId of);
 
-  void apply_rules();
+  explicit Axes(const Graph& graph);
+  void apply_rules(const std::vector<TensorSizes>& inputs);
   void apply(const Node& node);
   TensorFactors fresh(const Type& type);
   void bind(NodeId node, const Operand& operand, const FactorList& letter_factors);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "flow/max_flow.h"
+#include "sharding/functions.h"
 #include "support/error.h"
 
 namespace autosp {
@@ -108,6 +109,8 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
   // Rows that two ranks hold must not be counted twice.
   if (axes_.extension(factor) > 0 && kind != LetterKind::kPass && kind != LetterKind::kWindow)
     return false;
+  // Nor may a function's own backward see a part of the gradient of such a row.
+  if (axes_.extension(factor) > 0 && axes_.op(node)->function) return false;
   const FactorId bag = axes_.is_bag(factor) ? factor : -1;
   const FactorId base = bag >= 0 ? axes_.bag_base(bag) : factor;
   for (const Letter& letter : rule.letters) {
@@ -200,6 +203,18 @@ std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
   return std::nullopt;
 }
 
+void Placements::refuse_function(const Node& node, const Operand& operand,
+                                 const Occurrence& tokens) const {
+  const std::optional<LetterLeaf> leaf = axes_.letter_at(node.id, operand.letters, tokens);
+  const std::string inner = leaf ? function_obstacle(axes_.graph(), node.id, leaf->letter) : "";
+  throw Unsupported(
+      node.target + (node.source.empty() ? "" : " at " + node.source) + ": dimension " +
+      std::to_string(tokens.dim) + " of %" + axes_.graph().node(operand.value).name +
+      " carries the sequence, and this torch.autograd.Function can't run on a part of it" +
+      (inner.empty() ? "" : ": " + inner) +
+      ". Let its forward and backward work on each token alone, or sum over tokens");
+}
+
 void Placements::refuse_unsplittable() const {
   for (const Node& node : axes_.graph().nodes) {
     if (node.kind == NodeKind::kInput || candidates_[node.id] || nodes_[node.id].region >= 0)
@@ -209,6 +224,8 @@ void Placements::refuse_unsplittable() const {
       const std::vector<Occurrence> tokens =
           axes_.token_occurrences(operand.value, operand.element);
       if (tokens.empty()) continue;
+      if (axes_.op(node.id) != nullptr && axes_.op(node.id)->function)
+        refuse_function(node, operand, tokens[0]);
       const std::string dim = std::to_string(tokens[0].dim);
       const std::string where = node.target + (node.source.empty() ? "" : " at " + node.source);
       if (!axes_.has_rule(node.id)) {
@@ -234,6 +251,7 @@ void Placements::refuse_unsplittable() const {
 }
 
 Placement Placements::produced(NodeId node, int element) const {
+  if (!given_.empty() && axes_.graph().node(node).kind == NodeKind::kInput) return given_[node];
   const NodePlacement& placed = nodes_[node];
   if (placed.partial) return Placement::partial();
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
@@ -245,6 +263,7 @@ Placement Placements::produced(NodeId node, int element) const {
 }
 
 Placement Placements::needed(NodeId node, const Operand& operand) const {
+  if (!given_.empty()) return produced(operand.value, operand.element);
   const NodePlacement& placed = nodes_[node];
   if (placed.partial) return Placement::partial();
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
@@ -469,6 +488,8 @@ void Placements::choose_varying() {
   const std::vector<std::vector<NodeId>> node_users = users(graph);
   for (NodeId node = graph.size() - 1; node >= 0; --node) {
     if (graph.node(node).kind == NodeKind::kInput || node_users[node].empty()) continue;
+    // A function's own backward need not be linear: it takes a gradient that is complete.
+    if (axes_.op(node) != nullptr && axes_.op(node)->function) continue;
     nodes_[node].varying =
         std::all_of(node_users[node].begin(), node_users[node].end(), [&](NodeId user) {
           return user < graph.size() && (nodes_[user].sharded || nodes_[user].varying);

@@ -55,6 +55,12 @@ class Placements {
   Placements(const Axes& axes, int ranks, const std::vector<AttentionRegion>& regions,
              int64_t latency_bytes = kLatencyBytes);
 
+  // Of a body that runs on parts alone: `inputs` says what each of its inputs is, in order, and
+  // nothing is converted. Operators that read no part are whole, as V; values made from sizes alone
+  // are parts where their readers' other operands are. Throws Unsupported, with the operator's name
+  // and line, where an operator would need more (sharding/body_placement.cc).
+  Placements(const Axes& axes, int ranks, const std::vector<Placement>& inputs);
+
   const Axes& axes() const { return axes_; }
   int ranks() const { return ranks_; }
   const NodePlacement& node(NodeId node) const { return nodes_[node]; }
@@ -65,10 +71,15 @@ class Placements {
   Placement needed(NodeId node, const Operand& operand) const;
 
  private:
+  void follow(NodeId node);
+  bool is_made_of_sizes(NodeId value) const;
+  void cut_made_of_sizes(NodeId value, const Occurrence& where);
   std::optional<LetterLeaf> candidate(NodeId node) const;
   bool can_shard(NodeId node, LetterLeaf leaf) const;
   bool offers_rows(NodeId node, LetterLeaf leaf) const;
   void refuse_unsplittable() const;
+  [[noreturn]] void refuse_function(const Node& node, const Operand& operand,
+                                    const Occurrence& tokens) const;
   void cut();
   void tie_bags(FlowNetwork& network, const std::vector<int>& variable, int sink);
   void refuse_whole_bags() const;
@@ -81,6 +92,7 @@ class Placements {
   int64_t latency_bytes_;
   std::vector<NodePlacement> nodes_;
   std::vector<std::optional<LetterLeaf>> candidates_;
+  std::vector<Placement> given_;                  // of a body: by value, those of inputs
   std::map<NodeId, NodeId> extension_obstacles_;  // extended value -> a reader that wants it whole
   NodeId bag_obstacle_ = kNoNode;  // the first operator for whose sake sorted tokens stay whole
 };

@@ -88,6 +88,7 @@ class RecordingForm : public LocalForm {
 
   const Call& call() const override { return call_; }
   LetterId letter() const override { return letter_; }
+  bool in_body() const override { return false; }
   bool in_bag() const override { return false; }
   bool is_ragged() const override { return false; }
   const Application& application() const override { return application_; }
