@@ -2,7 +2,7 @@
 
     agreement = Agreement(group, timeout_seconds=300)      # on every rank, in the same order
     agreement.agree("run", {"input shapes": "[1, 4096]"})  # returns on all ranks or raises on all
-    agreement.share("free memory", "1024")                 # the same, with the texts of all ranks
+    agreement.agree("free memory", {}, "1024")             # the same; the last texts of all ranks
 
 Calls are numbered. A rank posts what it is about to do under the number of its call, waits for the
 posts of all others and compares. All ranks read the same posts and come to the same verdict:
@@ -48,30 +48,20 @@ class Agreement:
             store = _get_process_group_store(group).clone()
             self._store = dist.PrefixStore(f"autosp/{number}", store)
 
-    def agree(self, call_kind: str, details: dict[str, str]) -> None:
-        """Returns when every rank has called with the same arguments; else raises RanksDisagree on
-        every rank. The first detail that differs is the one that the error shows: put first what
-        tells the user most.
-        """
-        if self._alone:
-            return
-        posts = self._exchange(call_kind, details)
-        if any(post != posts[0] for post in posts):
-            self._compare([json.loads(post) for post in posts])
-
-    def share(self, call_kind: str, value: str) -> list[str]:
-        """The values that the ranks have called with, by rank, on every rank; they may differ. Else
-        as `agree`.
+    def agree(self, call_kind: str, details: dict[str, str], value: str = "") -> list[str]:
+        """Returns when every rank has called with the same arguments, but for the values, which it
+        returns, by rank; else raises RanksDisagree on every rank. The first detail that differs is
+        the one that the error shows: put first what tells the user most.
         """
         if self._alone:
             return [value]
-        posts = [json.loads(post) for post in self._exchange(call_kind, {"value": value})]
-        self._compare([post if isinstance(post, str) else post | {"value": ""} for post in posts])
-        return [post["value"] for post in posts]
+        posts = [json.loads(post) for post in self._exchange(call_kind, details, value)]
+        self._compare([post[0] if isinstance(post, list) else post for post in posts])
+        return [post[1] for post in posts]
 
-    def _exchange(self, call_kind: str, details: dict[str, str]) -> list[bytes]:
+    def _exchange(self, call_kind: str, details: dict[str, str], value: str) -> list[bytes]:
         try:
-            self._post({"kind of call": call_kind, **details})
+            self._post([{"kind of call": call_kind, **details}, value])
             return self._read(call_kind)
         except RanksDisagree:
             raise
@@ -94,7 +84,7 @@ class Agreement:
         if not self._alone and self._abandoned is None:
             self._post(text)
 
-    def _post(self, content: dict[str, str] | str) -> None:
+    def _post(self, content: list | str) -> None:
         if self._abandoned is not None:
             raise RanksDisagree(self._abandoned)
         self._call += 1

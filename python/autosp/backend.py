@@ -170,7 +170,7 @@ class Session:
         if not offload.available(device.type):
             choice = dataclasses.replace(choice, offload="off")
         mine = json.dumps([name, memory])
-        all_ranks = self._agreement.share("first call of a model with checkpointing", mine)
+        all_ranks = self._agreement.agree("first call of a model with checkpointing", {}, mine)
         names, memories = zip(*map(json.loads, all_ranks), strict=True)
         memory = machine.rounded_down(min(memories)) or choice.memory_bytes
         name = names[0] or calibrate(self._group, device).text
@@ -212,14 +212,16 @@ class Session:
             bool(
                 size % ranks == 0
             )  # a guard: another length comes back here and is refused by name
-        text, code, dims, user_inputs = (
+        text, code, dims, draws, user_inputs = (
             plan.unnamed_text,
             plan.hash,
             plan.sharded_dims,
+            plan.draws,
             program.user_inputs,
         )
         partitioner.regions = plan.regions
-        plan.write(rank, _own_groups.get(self._group, self._group).group_name)
+        gm = plan.write(rank, _own_groups.get(self._group, self._group).group_name)
+        example_inputs = [*example_inputs, *fx.seeds(draws)]
         compiled = self._recomputation.compile(gm, example_inputs, partitioner)
         has_shards = self.settings.outputs == "auto" and any(dim is not None for dim in dims)
         known = False
@@ -230,8 +232,8 @@ class Session:
                 f"{name}: {_describe(args[position])}" for position, name in user_inputs
             )
             # Sizes of the inputs and the plan's text fix every shape of every exchange. The text is
-            # long: once is enough.
-            self._agree(
+            # long: once is enough. The seed is the first rank's.
+            seeds = self._agree(
                 "call of the model",
                 {
                     "inputs": inputs,
@@ -240,16 +242,17 @@ class Session:
                     "program": code if known else text,
                     "checkpointing": "" if known else str(partitioner),
                 },
+                str(fx.drawn_number()) if draws else "",
             )
             known = True
-            results = compiled(*args)
+            results = compiled(*args, *fx.seeds(draws, int(seeds[0] or 0)))
             return outputs.as_dtensors(results, dims, self._mesh_for) if has_shards else results
 
         return run
 
-    def _agree(self, kind, details):
+    def _agree(self, kind, details, value=""):
         self._posted = True
-        self._agreement.agree(kind, details)
+        return self._agreement.agree(kind, details, value)
 
     def _mesh_for(self, tensor):
         if self._mesh is None:

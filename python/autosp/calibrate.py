@@ -69,7 +69,7 @@ def calibrate(group=None, device=None):
         agreement.agree("autosp.calibrate, the exchange", {})
         rates["link_bytes_per_second"] = _link(group, device)
     text = _device_from(rates, device).text
-    return _from_text(agreement.share("autosp.calibrate, the result", text)[0])
+    return _from_text(agreement.agree("autosp.calibrate, the result", {}, text)[0])
 
 
 def _resolve(choice):

@@ -79,7 +79,8 @@ def capture(model, inputs, ranks, *, seq_dims=None, joint=False, stock=False):
                 raise
         else:
             if joint:
-                plan.write(0, _GROUP)
+                gm = plan.write(0, _GROUP)
+                example_inputs = [*example_inputs, *fx.seeds(plan.draws)]
         if not joint:
             return Capture(report, parameters)
         return Capture(report, parameters, *_joint_graph(gm, example_inputs, stock=stock))
@@ -126,8 +127,8 @@ def capture_lengths(model, inputs, ranks, *, seq_dims=None, stock=False):
             )
         program = Capture(plan.report, _parameters(gm))
         base = 1 << (256 * fx.largest_number(gm)).bit_length()
-        plan.write(0, _GROUP)
-        return gm, example_inputs, sizes, program, base
+        gm = plan.write(0, _GROUP)
+        return gm, [*example_inputs, *fx.seeds(plan.draws)], sizes, program, base
 
     call = _any_size(*bind(inputs))
     gm, example_inputs, sizes, program, base = _run(model, call, ranks, seq_dims, finish)

@@ -200,12 +200,22 @@ class Reference:
         }
 
     def _take_step(self, model):
-        """Of the model as it is: not captured, not compiled."""
+        """Of the model as it is: not captured, not compiled. One that draws random numbers draws
+        others that way, so it is the program of a group of one.
+        """
         args, kwargs = self._arguments
+        try:
+            plan = fx.read(_copy(self.gm), self._names).plan(1)
+        except Unsupported:  # whatever it is, it is no reason to look at several ranks' programs
+            plan = None
         with _same_buffers(model), torch.random.fork_rng():
             torch.manual_seed(0)
-            found = dict(_tensors(model(*args, **kwargs)))
-            outputs = [found[name] for name in self._outputs]
+            if plan is not None and plan.draws:
+                flat = plan.write(0, "")(*self._inputs, *fx.seeds(True))
+                outputs = [flat[position] for position in self._outputs.values()]
+            else:
+                found = dict(_tensors(model(*args, **kwargs)))
+                outputs = [found[name] for name in self._outputs]
             self._chosen, self._cotangents = _cotangents(outputs)
             if not self._chosen:
                 raise Unsupported(
@@ -218,19 +228,18 @@ class Reference:
 
     def _on_ranks(self, ranks, options):
         """The plan, and every rank's step; parts of sharded outputs are joined."""
-        programs = []
-        for _ in range(ranks):
-            gm = _copy(self.gm)
-            programs.append((gm, fx.read(gm, self._names).plan(ranks, **options)))
-        plan = programs[0][1]
-        if any(other.hash != plan.hash for _, other in programs):
+        programs = [
+            fx.read(_copy(self.gm), self._names).plan(ranks, **options) for _ in range(ranks)
+        ]
+        plan = programs[0]
+        if any(other.hash != plan.hash for other in programs):
             raise InternalError("the same program gave different plans")
         dims = [plan.sharded_dims[i] for i in self._outputs.values()]
 
         def on_rank(rank):
-            gm, plan = programs[rank]
-            plan.write(rank, dist.group.WORLD.group_name)
-            return self._rank_step(gm, rank, dims)
+            plan = programs[rank]
+            gm = plan.write(rank, dist.group.WORLD.group_name)
+            return self._rank_step(gm, rank, dims, plan.draws)
 
         try:
             steps = run_ranks(ranks, on_rank)
@@ -243,7 +252,7 @@ class Reference:
                     step.outputs[i] = whole
         return plan, steps
 
-    def _rank_step(self, gm, rank, dims):
+    def _rank_step(self, gm, rank, dims, draws):
         inputs = [
             x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
             for x in self._inputs
@@ -253,7 +262,7 @@ class Reference:
             buffer = placeholders.index(write.args[0])
             inputs[buffer] = inputs[buffer].clone()  # every rank has its own
         torch.manual_seed(0)
-        flat = gm(*inputs)
+        flat = gm(*inputs, *fx.seeds(draws))
         outputs = [flat[position] for position in self._outputs.values()]
         cotangents = [
             cotangent if dims[i] is None else _part(cotangent, dims[i], rank, outputs[i])

@@ -298,6 +298,54 @@ def all_to_all(xs, split_dims, lengths, concat_dims, sizes, exact, ranks, group,
     return list(_WithAdjoint.apply(exchange, exchange_back, *xs))
 
 
+@_operator(
+    "uniform(Tensor like, Tensor seed, int stream, int rows, int dims, int dim=0,"
+    " SymInt? size=None, SymInt start=0) -> Tensor"
+)
+def uniform(like, seed, stream, rows, dims, dim=0, size=None, start=0):
+    """See src/ops/draw.h. A row's number and the seed give a multiplier and an offset, once for all
+    draws; column and stream go through both and a 32-bit finalizer. Nothing of the size of the
+    result is shared between draws, or it would be kept for the backward.
+    """
+
+    def numbers(first, last):
+        number, stride = torch.zeros((), dtype=torch.int64, device=like.device), 1
+        for d in reversed(range(first, last)):
+            place, count = torch.arange(like.size(d), device=like.device), like.size(d)
+            if size is not None and d == dim:
+                place, count = (place + start).clamp(max=size - 1), size
+            number = number + (place * stride).view(-1, *[1] * (like.dim() - 1 - d))
+            stride = stride * count
+        return number
+
+    seed, row = seed.to(like.device), numbers(0, rows)
+    first = _mixed((row & _WORD) ^ (seed & _WORD))
+    second = _mixed(first ^ (((row >> 32) + (seed >> 32)) & _WORD))
+    column = numbers(rows, dims) + (stream * 0x9E3779B9 & _WORD)
+    word = _signed(column & _WORD) * _signed(first | 1) + _signed(second)
+    for bits, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
+        word = (word ^ ((word >> bits) & (_WORD >> bits))) * factor
+    word = word ^ ((word >> 15) & (_WORD >> 15))
+    return (((word >> 8) & 0xFFFFFF).to(torch.float32) * 2.0**-24).expand(like.shape)
+
+
+_WORD = 0xFFFFFFFF
+
+
+def _mixed(x):
+    """A bijection of 32-bit words whose every input bit flips every output bit half of the time
+    (constants of the hash-prospector project, public domain).
+    """
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & _WORD
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & _WORD
+    return x ^ (x >> 15)
+
+
+def _signed(x):
+    """32-bit words as int32, shifted by half of their range."""
+    return (x - 2**31).to(torch.int32)
+
+
 @_operator("mask_tail(Tensor x, int dim, SymInt size, float fill, int rank) -> Tensor")
 def mask_tail(x, dim, size, fill, rank):
     """The rows of this rank's part of x that lie at or beyond `size` globally become `fill`."""

@@ -10,6 +10,7 @@ import os
 
 import sympy
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from . import _engine
 
@@ -148,6 +149,22 @@ def input_facts(node: torch.fx.Node):
         getattr(root, "is_varargs", False),
         getattr(root, "is_varkw", False),
     )
+
+
+def drawn_number() -> int:
+    """A seed from torch's default generator, that of `torch.manual_seed`."""
+    with unset_fake_temporarily():
+        return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+
+
+def seed_tensor(number):
+    """What a program takes that draws random numbers."""
+    return torch.tensor(number, dtype=torch.int64, device="cpu")
+
+
+def seeds(draws, number=0):
+    """What a plan's program takes behind its inputs."""
+    return [seed_tensor(number)] if draws else []
 
 
 def read(gm: torch.fx.GraphModule, parameters=()):

@@ -1,6 +1,7 @@
 // Program + per-rank graph -> the FX graph module, rewritten in place.
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -11,6 +12,9 @@
 namespace autosp::python {
 
 namespace {
+
+// Where Dynamo found an input; compilers ask every placeholder of a captured module.
+constexpr const char* kDynamoSource = "_dynamo_source";
 
 // Writes an expression with `leaf(symbol)` for its symbols and `apply(function, a, b)` for its
 // operations.
@@ -100,6 +104,7 @@ class Exporter {
  private:
   nb::object write(const Node& node) {
     if (node.kind == NodeKind::kInput) {
+      if (node.input == InputKind::kSeed) return seed(node);
       ensure(node.origin >= 0,
              "an input of the rewritten program is not one of the captured program");
       return kept(captured(node.origin));
@@ -139,6 +144,20 @@ class Exporter {
       meta["recompute"] = recompute_;
       meta["ac_graph_id"] = node.checkpoint;
     }
+    return fx;
+  }
+
+  // One more argument of the module, behind the others.
+  nb::object seed(const Node& node) {
+    const auto first_call = std::find_if(
+        program_.fx_nodes.begin(), program_.fx_nodes.end(),
+        [](const nb::object& fx) { return nb::cast<std::string>(fx.attr("op")) != "placeholder"; });
+    const nb::object insertion = fx_graph_.attr("inserting_before")(*first_call);
+    const nb::object fx =
+        create("placeholder", nb::cast(node.target), nb::tuple(), nb::dict(), nb::cast(node.name));
+    insertion.attr("__exit__")(nb::none(), nb::none(), nb::none());
+    fx.attr(kDynamoSource) = nb::none();
+    fx.attr("meta")["example_value"] = nb::module_::import_("autosp.fx").attr("seed_tensor")(0);
     return fx;
   }
 
@@ -281,9 +300,38 @@ class Exporter {
       sizes_;
 };
 
+// A module of the program's own in place of the captured one, in which Dynamo looks for the
+// arguments that it will pass.
+void copy_module(Program& program) {
+  const nb::module_ fx = nb::module_::import_("torch.fx");
+  const nb::object old = program.module;
+  const nb::object graph = fx.attr("Graph")();
+  nb::dict copies;
+  const nb::object results = graph.attr("graph_copy")(old.attr("graph"), copies);
+  copies[program.fx_nodes.back()] = graph.attr("output")(results);
+  for (const nb::object& node : program.fx_nodes) {
+    if (nb::hasattr(node, kDynamoSource))
+      nb::object(copies[node]).attr(kDynamoSource) = node.attr(kDynamoSource);
+  }
+  for (std::vector<nb::object>* nodes : {&program.fx_nodes, &program.captured->nodes}) {
+    for (nb::object& node : *nodes) {
+      if (copies.contains(node)) node = copies[node];
+    }
+  }
+  for (auto& [symbol, source] : program.symbols) source.node = copies[source.node];
+  program.module = fx.attr("GraphModule")(old, graph);
+  for (const char* name : {"meta", "_param_name_to_source", "_source_to_user_stacks"}) {
+    if (nb::hasattr(old, name)) program.module.attr(name) = old.attr(name);
+  }
+}
+
 }  // namespace
 
 void export_module(Program& program, const Graph& local, int64_t rank, const std::string& group) {
+  const bool draws = std::any_of(local.nodes.begin(), local.nodes.end(), [](const Node& node) {
+    return node.kind == NodeKind::kInput && node.input == InputKind::kSeed;
+  });
+  if (draws) copy_module(program);
   Exporter(program, local, rank, group).run();
 }
 

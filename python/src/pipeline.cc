@@ -32,6 +32,7 @@ struct ProgramPlan {
 // A buffer is written to when the program ends, so nothing else may look at its memory meanwhile.
 void refuse_shared_buffers(const Program& program, const Graph& local) {
   const auto memory = [&](const Node& node) -> nb::object {
+    if (node.origin < 0) return nb::none();
     const nb::object& fx = program.captured->nodes[static_cast<size_t>(node.origin)];
     const nb::object example = fx.attr("meta").attr("get")("example_value");
     if (!nb::hasattr(example, "untyped_storage")) return nb::none();
@@ -143,15 +144,27 @@ void bind_pipeline(nb::module_& module) {
             return marked ? self.plan.hash : std::string();
           },
           "A text that differs where other operators are the user's to recompute; \"\" for none.")
+      .def_prop_ro(
+          "draws",
+          [](const ProgramPlan& self) {
+            const std::vector<Node>& nodes = self.plan.graph.nodes;
+            return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
+              return node.kind == NodeKind::kInput && node.input == InputKind::kSeed;
+            });
+          },
+          "Whether the written module has one more argument behind its inputs, the call's seed.")
       .def_prop_ro("divisible", &divisible,
                    "Symbolic sizes that the number of ranks must divide, as SymInts.")
       .def(
           "write",
           [](ProgramPlan& self, int64_t rank, const std::string& group) {
             export_module(*self.program, self.plan.graph, rank, group);
+            return self.program->module;
           },
           nb::arg("rank"), nb::arg("group"),
-          "Rewrites the captured FX module into the program of `rank`, in place and once.");
+          "Rewrites the captured FX module into the program of `rank`, once and in place, or a "
+          "copy "
+          "where the program draws. Returns the module.");
 
   nb::class_<Program>(module, "Program", "A captured FX graph module, read by the engine.")
       .def_prop_ro("text", [](const Program& self) { return print(self.graph); })

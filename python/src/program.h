@@ -63,9 +63,10 @@ struct ImportOptions {
 // Linear in the nodes and the text of their stack traces.
 std::shared_ptr<Program> import_module(nb::object graph_module, const ImportOptions& options);
 
-// Rewrites the module of `program` into `local`, the graph of rank `rank`. Symbols other than the
-// rank's stay symbolic: their arithmetic is written into the FX graph, each expression once. Linear
-// in nodes and arguments.
+// Rewrites the module of `program` into `local`, the graph of rank `rank`; a copy of it, which is
+// the program's module from then on, where the graph has one more input, the seed. Symbols other
+// than the rank's stay symbolic: their arithmetic is written into the FX graph, each expression
+// once. Linear in nodes and arguments.
 void export_module(Program& program, const Graph& local, int64_t rank, const std::string& group);
 
 // The value of `size` with the SymInts of the program's symbols, as an int or a SymInt.

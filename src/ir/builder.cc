@@ -79,6 +79,16 @@ NodeId GraphBuilder::call(std::string target, std::vector<Arg> args, Kwargs kwar
   return append(std::move(node));
 }
 
+NodeId GraphBuilder::input(std::string name, InputKind kind, Type type) {
+  Node node;
+  node.kind = NodeKind::kInput;
+  node.input = kind;
+  node.name = unique_name(name);
+  node.target = std::move(name);
+  node.type = std::move(type);
+  return append(std::move(node));
+}
+
 void GraphBuilder::map(NodeId old_value, NodeId new_value) {
   const size_t index = static_cast<size_t>(old_value);
   ensure(index < map_.size(), "a rewriting pass maps a value that the old graph does not have");

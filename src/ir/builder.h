@@ -30,6 +30,9 @@ class GraphBuilder {
     return call(std::move(target), std::move(args), {}, std::move(type), near);
   }
 
+  // Appends an input of the engine's own.
+  NodeId input(std::string name, InputKind kind, Type type);
+
   // Old value -> new value. Reading an unmapped value is an internal error.
   void map(NodeId old_value, NodeId new_value);
   bool is_mapped(NodeId old_value) const;

@@ -80,7 +80,9 @@ using Kwargs = std::vector<std::pair<std::string, Arg>>;
 enum class NodeKind : uint8_t { kInput, kCall };
 
 // What an input is to the program; decided by where Dynamo found it, never by its name.
-enum class InputKind : uint8_t { kUser, kParameter, kBuffer, kConstant };
+// kSeed: the number that all random numbers of a call come from, drawn anew for every call; the
+// engine adds it (passes/seed_random.h).
+enum class InputKind : uint8_t { kUser, kParameter, kBuffer, kConstant, kSeed };
 
 struct Node {
   NodeId id = kNoNode;

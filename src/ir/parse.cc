@@ -427,6 +427,8 @@ class Parser {
       node.input = InputKind::kBuffer;
     } else if (kind == "constant") {
       node.input = InputKind::kConstant;
+    } else if (kind == "seed") {
+      node.input = InputKind::kSeed;
     } else {
       fail_at(start, "unknown kind of input");
     }

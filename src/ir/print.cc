@@ -246,6 +246,8 @@ class Printer {
         return "buffer";
       case InputKind::kConstant:
         return "constant";
+      case InputKind::kSeed:
+        return "seed";
     }
     return {};
   }

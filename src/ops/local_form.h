@@ -38,6 +38,16 @@ class LocalForm {
   virtual NodeId all_reduce(NodeId partial) = 0;
   // What ends most calls of the engine's own operators: the rank, the number of ranks, the group.
   virtual void append_ranks(std::vector<Arg>& args) const = 0;
+  // The operand reshaped so that what is sharded stands first in a dimension of its own, `dim`,
+  // which has `size` places globally; this rank's begin at `start`.
+  struct Isolated {
+    NodeId value = kNoNode;
+    std::vector<Expr> shape;
+    int dim = 0;
+    Expr size = Expr(0);
+    Expr start = Expr(0);
+  };
+  virtual Isolated isolated(std::string_view parameter) = 0;
   // Rows past the end of a ragged sharded dimension of the operand `parameter` replaced by `fill`;
   // returns the operand unchanged where no rank has such rows.
   virtual Arg without_padding(std::string_view parameter, double fill) = 0;

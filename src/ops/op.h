@@ -148,6 +148,12 @@ using SharingFn = Sharing (*)(const Call&);
 struct WriteBack;
 using WriteBackFn = NodeId (*)(const Call&, const WriteBack&);
 
+// Whether the call draws random numbers, and the value of one that does as arithmetic on a seed
+// (ops/draw.h).
+struct Draw;
+using DrawsFn = bool (*)(const Call&);
+using DrawFn = NodeId (*)(const Call&, const Draw&);
+
 struct OpDef {
   std::string_view name;                       // canonical: "linear"
   std::vector<std::string_view> targets = {};  // torch's spellings: "torch._C._nn.linear", …
@@ -169,7 +175,9 @@ struct OpDef {
   bool assigns = false;       // writes a value it is given into its first operand (copy_, setitem)
   LinearFn linear = nullptr;  // null: is_linear goes by `aliases` and `einsum`
   bool function = false;      // calls bodies that say what it computes and what its gradient is
-  bool effect = false;        // acts by being called: never removed, never moved
+  DrawsFn draws = nullptr;    // not null where `draw` is not
+  DrawFn draw = nullptr;
+  bool effect = false;   // acts by being called: never removed, never moved
   bool creates = false;  // makes a value from sizes alone (its result is the same on every rank)
   bool differentiable = true;  // false: no gradient flows (comparisons, argmax, …)
   bool einsum = false;         // contracts letters (the score and value products of an attention)

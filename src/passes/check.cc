@@ -183,6 +183,13 @@ class Checker : private LocalLengths {
       }
       if (const auto placement = trim(node, operand)) return {*placement};
     }
+    if (node.target == "autosp.uniform") {
+      const NodeId like = node.args.at(0).value;
+      const Placement& have = placements_[like].at(0);
+      if (have.is_sharded() && axes_.is_bag(axes_.value_leaves(like, 0)[have.where.dim][0]))
+        fail("draws for places that every rank numbers for itself");
+      check_drawn(have);
+    }
     return apply(node, rule);
   }
 

@@ -111,6 +111,21 @@ Expr LocalLengths::untrimmed(const Expr& length) const {
   return length.substitute(bases);
 }
 
+void LocalLengths::check_drawn(const Placement& like) {
+  const std::vector<Arg>& args = node_->args;
+  if (!like.is_sharded()) {
+    if (args.size() > 5) fail("draws for a part of what is whole");
+    return;
+  }
+  if (args.size() != 8 || like.where != Occurrence{static_cast<int>(args[5].integer), 0})
+    fail("draws for other places than those of the dimension that is cut");
+  const Expr& length = graph_.node(args[0].value).type.shape[static_cast<size_t>(like.where.dim)];
+  const Expr more(is_extended(length) ? extra(length) : 0);
+  if (args[7].as_expr() != Expr::symbol(kRankSymbol) * (length - more))
+    fail("takes another number for the beginning of a rank's part");
+  check_extent(length - more, args[6].as_expr() - more);
+}
+
 void LocalLengths::check_extent(const Expr& length, const Expr& global) {
   const std::string symbol = local_symbol(length);
   const std::optional<Expr> rest = divide_exact(length, Expr::symbol(symbol));

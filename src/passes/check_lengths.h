@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "sharding/placement.h"
 
 namespace autosp {
 
@@ -46,6 +47,9 @@ class LocalLengths {
   void check_lengths(const Expr& local, const Expr& global, bool exact, const Arg& ranks);
   // A local length against the global one of its axis.
   void check_extent(const Expr& length, const Expr& global);
+  // Whether the node under test, autosp.uniform of a value that is placed so, draws for the places
+  // that the rank holds.
+  void check_drawn(const Placement& like);
   void check_same(const std::vector<Expr>& in, const std::vector<Expr>& out,
                   const std::set<int64_t>& except) const;
 

@@ -74,6 +74,14 @@ class Local : public LocalRows {
     return e_.values_.reduce(partial, /*varying=*/false, node_);
   }
 
+  Isolated isolated(std::string_view parameter) override {
+    const Operand& operand = operand_of(parameter);
+    const auto [part, dim, size, start] =
+        e_.values_.isolated(local(parameter).value, operand.value, operand.element,
+                            e_.placements_.needed(node_.id, operand), node_);
+    return {part, e_.builder_.graph().node(part).type.shape, dim, size, start};
+  }
+
   Arg without_padding(std::string_view parameter, double fill) override {
     const Operand& operand = operand_of(parameter);
     const Placement placement = e_.placements_.needed(node_.id, operand);

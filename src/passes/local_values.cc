@@ -40,18 +40,32 @@ NodeId LocalValues::mask_tail(NodeId local, NodeId value, int element, const Pla
   if (!placement.is_sharded()) return local;
   const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
   if (layout_.is_exact(leaves[placement.where.dim][placement.where.position])) return local;
+  const Isolated part = isolated(local, value, element, placement, near);
+  const NodeId masked = builder_.call("autosp.mask_tail",
+                                      {Arg::of(part.local), Arg::integer_of(part.dim),
+                                       Arg::size_of(part.size), Arg::float_of(fill), rank_symbol()},
+                                      builder_.graph().node(part.local).type, &near);
+  return reshape(masked, builder_.graph().node(local).type.shape, near);
+}
+
+LocalValues::Isolated LocalValues::isolated(NodeId local, NodeId value, int element,
+                                            const Placement& placement, const Node& near) {
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
   const Type global = element_type(old_.node(value).type, element);
   std::vector<int> dims;
   const std::vector<Expr> part =
       layout_.isolated(global.shape, leaves, placement, {placement.where}, &dims);
   const std::vector<Expr> whole =
       layout_.isolated(global.shape, leaves, Placement::replicated(), {placement.where}, &dims);
-  const NodeId masked =
-      builder_.call("autosp.mask_tail",
-                    {Arg::of(reshape(local, part, near)), Arg::integer_of(dims[0]),
-                     Arg::size_of(whole[dims[0]]), Arg::float_of(fill), rank_symbol()},
-                    Type::tensor(global.dtype, part), &near);
-  return reshape(masked, layout_.shape(global.shape, leaves, placement), near);
+  // Rows that a neighbour has too stand behind the part.
+  const FactorId leaf = leaves[placement.where.dim][placement.where.position];
+  const Expr more(axes_.extension(leaf));
+  const Expr& held = part[dims[0]];
+  const std::optional<Expr> each =
+      more == Expr(0) ? Expr(0) : divide_exact(held, layout_.shard_length(leaf));
+  ensure(each.has_value(), "an extended axis is not the outermost of its dimension");
+  return {reshape(local, part, near), dims[0], whole[dims[0]],
+          Expr::symbol(kRankSymbol) * (held - *each * more)};
 }
 
 NodeId LocalValues::repeat_last(NodeId local, NodeId value, const Placement& placement,

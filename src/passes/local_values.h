@@ -56,6 +56,16 @@ class LocalValues {
   // A value in parts whose rows past the end are copies of the last one, so that nothing that is
   // computed from them is singular where the rows in front of the end are not.
   NodeId repeat_last(NodeId local, NodeId value, const Placement& placement, const Node& near);
+  // The element reshaped so that what is sharded stands first in a dimension of its own, with that
+  // dimension, its global length, and where this rank's part of it begins.
+  struct Isolated {
+    NodeId local = kNoNode;
+    int dim = 0;
+    Expr size = Expr(0);
+    Expr start = Expr(0);
+  };
+  Isolated isolated(NodeId local, NodeId value, int element, const Placement& placement,
+                    const Node& near);
   // A partial sum as R or V.
   NodeId reduce(NodeId partial, bool varying, const Node& near);
 

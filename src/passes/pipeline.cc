@@ -15,6 +15,7 @@
 #include "passes/functionalize.h"
 #include "passes/inline_checkpoints.h"
 #include "passes/prove_causal.h"
+#include "passes/seed_random.h"
 #include "passes/spell_causal.h"
 #include "passes/spread_heads.h"
 #include "sharding/attention.h"
@@ -42,8 +43,12 @@ void refuse_unsupported_calls(const Graph& graph) {
           refuse_unsupported_calls(*graph.subgraphs[static_cast<size_t>(arg.integer)].second);
       }
     }
-    if (op->refuse == nullptr) continue;
     const Call call(graph, node, *op);
+    if (op->draws != nullptr && op->draws(call))
+      throw Unsupported(call.where() +
+                        ": random numbers inside of a function with a backward of its own are not "
+                        "supported: draw them outside and pass them in");
+    if (op->refuse == nullptr) continue;
     if (auto reason = op->refuse(call)) throw Unsupported(call.where() + ": " + *reason);
   }
 }
@@ -149,8 +154,9 @@ bool check(PipelineState& state) {
 }
 
 // Regions that the user recomputes are opened first, so that all others see one program. Writes
-// through tensors become values: every later step reads dataflow. Dead code goes
-// before anything is refused, because unused second masks are common. Attention modules are opened
+// through tensors become values: every later step reads dataflow. Dead code goes before anything is
+// refused, because unused second masks are common. What draws is written out ahead of that: what is
+// left of it has no such form. Attention modules are opened
 // before masks are proved, since they hold the attentions; a proved mask leaves its S x S
 // comparisons dead. After sharding, the checker derives every placement again from the rewritten
 // graph alone.
@@ -158,6 +164,7 @@ constexpr Step kSteps[] = {
     {"inline-checkpoints", [](PipelineState& state) { return inline_checkpoints(state.graph); }},
     {"functionalize", [](PipelineState& state) { return functionalize_all(state.graph); }},
     {"drop-dead-code", drop_dead_code},
+    {"seed-random", [](PipelineState& state) { return seed_random(state.graph); }},
     {"refuse-unsupported",
      [](PipelineState& state) { return refuse_unsupported_calls(state.graph), false; }},
     {"decompose-attention", [](PipelineState& state) { return decompose_attention(state.graph); }},

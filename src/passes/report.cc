@@ -35,6 +35,8 @@ std::string_view input_name(InputKind kind) {
       return "buffer";
     case InputKind::kConstant:
       return "constant";
+    case InputKind::kSeed:
+      return "seed";
   }
   return "input";
 }

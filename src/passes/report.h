@@ -21,8 +21,8 @@ struct ReportRow {
 };
 
 struct ReportOperator {
-  std::string name;                   // of the value; of an input what the user calls it
-  std::string target;                 // "input", "parameter", "buffer", "constant" for inputs
+  std::string name;    // of the value; of an input what the user calls it
+  std::string target;  // "input", "parameter", "buffer", "constant", "seed" for inputs
   std::vector<std::string> operands;  // names of values
   std::string value;                  // its type
   std::string source;

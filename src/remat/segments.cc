@@ -9,8 +9,8 @@ namespace {
 
 // Per position of the forward the bytes that are made before it and read by the forward at or after
 // it; parameters and inputs aside. What lives across two attentions is no residual stream but
-// shared by blocks: it counts to the end, so that it is not what makes the last block's positions
-// narrow.
+// shared by blocks: it counts to the end, and from the beginning where a block makes it, so that it
+// is not what makes positions of that block, or of the last one, narrow.
 std::vector<int64_t> crossing_bytes(const JointFacts& facts) {
   const auto& attentions = facts.attentions;
   std::vector<int> last_use(facts.forward_end, -1);
@@ -28,7 +28,7 @@ std::vector<int64_t> crossing_bytes(const JointFacts& facts) {
         [](int node, const AttentionSpan& attention) { return node < attention.begin; });
     const bool shared = attentions.end() - next >= 2 && next[1].end < last_use[i];
     const int end = shared ? facts.forward_end : last_use[i] + 1;
-    bytes[made + 1] += facts.graph.nodes[i].bytes;
+    bytes[shared && next != attentions.begin() ? 0 : made + 1] += facts.graph.nodes[i].bytes;
     bytes[end] -= facts.graph.nodes[i].bytes;
   }
   for (size_t p = 1; p < bytes.size(); ++p) bytes[p] += bytes[p - 1];

@@ -251,7 +251,7 @@ def test_a_store_that_is_gone_is_an_error_of_its_own():
 
 
 def test_nothing_is_exchanged_where_there_is_nobody():
-    assert run_ranks(1, lambda rank: new_agreement(0).share("run", "a")) == [["a"]]
+    assert run_ranks(1, lambda rank: new_agreement(0).agree("run", {}, "a")) == [["a"]]
     assert run_ranks(1, lambda rank: outcome(new_agreement(0).agree, "run", {"a": "1"})) == [None]
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
     try:

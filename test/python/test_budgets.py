@@ -238,14 +238,16 @@ def test_unknown_devices_are_measured(monkeypatch, splits):
 
 def sharing(rank):
     agreement = new_agreement()
-    shared = agreement.share("memory", f"{rank}0 bytes")
-    mixed = outcome(*((agreement.agree, "run", {}) if rank else (agreement.share, "memory", "1")))
+    shared = agreement.agree("memory", {}, f"{rank}0 bytes")
+    mixed = outcome(
+        *((agreement.agree, "run", {}) if rank else (agreement.agree, "memory", {}, "1"))
+    )
     if rank:
         agreement.post_failure("no memory")
         failed = None
     else:
-        failed = outcome(agreement.share, "memory", "1")
-    return shared, mixed, failed, agreement.share("memory", "same")
+        failed = outcome(agreement.agree, "memory", {}, "1")
+    return shared, mixed, failed, agreement.agree("memory", {}, "same")
 
 
 @pytest.mark.parametrize("run", [run_ranks, pytest.param(gloo_pool.run, marks=pytest.mark.gloo)])

@@ -12,7 +12,6 @@ import programs
 import pytest
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from parity import run_as_is
 from torch import nn
 
@@ -235,10 +234,10 @@ BAD = {
         ids(),
         "in <lambda>: .*(depends on data|item)",
     ),
-    "dropout": (
-        lambda: Ending(lambda model, x: F.dropout(x, 0.5, model.training).mean()),
+    "draws": (
+        lambda: Ending(lambda model, x: (x * torch.randint_like(x, 9)).mean()),
         ids(),
-        rf"dropout{IN_THE_MODEL}<lambda>: .*dropout with p > 0 is not supported",
+        rf"randint_like{IN_THE_MODEL}<lambda>: .*draws the same numbers on any number of ranks",
     ),
     "graph break": (
         lambda: Ending(graph_break),

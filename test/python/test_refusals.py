@@ -135,10 +135,10 @@ def test_no_sequence_axis():
     on_every_rank(autosp.Unsupported, r"no sequence axis.*seq_dims", raised)
 
 
-def test_dropout_in_training():
-    model = Model(lambda model, x: nn.functional.dropout(x, 0.5, model.training).mean())
+def test_draws_that_depend_on_the_number_of_ranks():
+    model = Model(lambda model, x: (x * torch.randint_like(x, 9)).mean())
     raised = errors(2, model, lambda rank, model: model(x()))
-    on_every_rank(autosp.Unsupported, r"dropout at test_refusals\.py", raised)
+    on_every_rank(autosp.Unsupported, r"randint_like at test_refusals\.py", raised)
 
 
 @pytest.mark.parametrize(

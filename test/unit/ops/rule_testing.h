@@ -121,6 +121,18 @@ class RecordingForm : public LocalForm {
     const Type type = graph_.node(partial).type;
     return emit("autosp.p_to_r", {Arg::of(partial)}, {}, type);
   }
+  Isolated isolated(std::string_view parameter) override {
+    const NodeId value = call_.value(parameter);
+    const std::vector<Expr>& shape = graph_.node(value).type.shape;
+    for (const Operand& operand : application_.operands) {
+      for (size_t dim = 0; operand.value == value && dim < operand.letters.size(); ++dim) {
+        if (operand.letters[dim] != DimLetters{letter_}) continue;
+        return {value, shape, static_cast<int>(dim), call_.tensor(parameter)->shape[dim],
+                Expr::symbol(kRankSymbol) * shape[dim]};
+      }
+    }
+    throw std::runtime_error("the letter is no dimension of its own");
+  }
   Arg without_padding(std::string_view parameter, double fill) override {
     const NodeId value = call_.value(parameter);
     bool cut_here = false;
