@@ -184,12 +184,17 @@ class Exporter {
 
   nb::object symbol_node(const std::string& symbol) {
     const SymbolSource& source = source_of(program_, symbol);
-    if (source.dim < 0) return source.node;
-    // A body's tensors have a rank's lengths.
-    if (is_body_ && !local_.definitions.empty())
-      throw Unsupported("the size " + symbol + " is not handed to the body of a function");
-    return create("call_function", resolve_("torch.ops.aten.sym_size.int"),
-                  nb::make_tuple(source.node, source.dim), nb::dict(), nb::none());
+    nb::object size = source.node;
+    if (source.dim >= 0) {
+      // A body's tensors have a rank's lengths.
+      if (is_body_ && !local_.definitions.empty())
+        throw Unsupported("the size " + symbol + " is not handed to the body of a function");
+      size = create("call_function", resolve_("torch.ops.aten.sym_size.int"),
+                    nb::make_tuple(source.node, source.dim), nb::dict(), nb::none());
+    }
+    if (source.divisor == 1) return size;
+    return create("call_function", resolve_("_operator.floordiv"),
+                  nb::make_tuple(size, source.divisor), nb::dict(), nb::none());
   }
 
   nb::object write(const Arg& arg) {
@@ -337,10 +342,15 @@ void export_module(Program& program, const Graph& local, int64_t rank, const std
 
 nb::object size_value(const Program& program, const Expr& size) {
   const nb::object resolve = nb::module_::import_("autosp.fx").attr("resolve");
-  SizeWriter writer([&](const std::string& symbol) { return source_of(program, symbol).value; },
-                    [&](const char* function, const nb::object& a, const nb::object& b) {
-                      return nb::object(resolve(function)(a, b));
-                    });
+  const auto apply = [&](const char* function, const nb::object& a, const nb::object& b) {
+    return nb::object(resolve(function)(a, b));
+  };
+  const auto symbol_value = [&](const std::string& symbol) {
+    const SymbolSource& source = source_of(program, symbol);
+    if (source.divisor == 1) return source.value;
+    return apply("_operator.floordiv", source.value, nb::int_(source.divisor));
+  };
+  SizeWriter writer(symbol_value, apply);
   return writer.write(size);
 }
 

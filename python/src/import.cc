@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "ir/known_sizes.h"
 #include "program.h"
 #include "source_line.h"
 #include "support/error.h"
@@ -97,6 +98,13 @@ class Importer {
   std::shared_ptr<Program> run() {
     const nb::list nodes(nb::object(program_->module.attr("graph").attr("nodes")));
     for (nb::handle node : nodes) read(nb::borrow(node));
+    for (const KnownSizes::Quotient& quotient : known_.quotients) {
+      const auto source = program_->symbols.find(quotient.of);
+      if (source == program_->symbols.end()) continue;
+      SymbolSource divided = source->second;
+      divided.divisor = quotient.divisor;
+      program_->symbols.emplace(quotient.symbol, std::move(divided));
+    }
     return program_;
   }
 
@@ -132,9 +140,8 @@ class Importer {
     const auto position = static_cast<int32_t>(index);
     const nb::tuple facts = nb::cast<nb::tuple>(python_.input_facts(fx));
     if (example.ptr() != nullptr && has_type(example, python_.sym_int)) {
-      const Expr size = read_size(example);
-      bind_symbol(size, SymbolSource{fx, -1, nb::borrow(example)});
-      values_[index] = Arg::size_of(size);
+      values_[index] = Arg::size_of(read_size(example));
+      bind_symbol(SymbolSource{fx, -1, nb::borrow(example)});
       if (nb::len(facts) > 0) program_->user_inputs.emplace_back(position, input_name(facts));
       return;
     }
@@ -159,7 +166,7 @@ class Importer {
     for (size_t dim = 0; dim < shape.size(); ++dim) {
       const nb::object size = sizes[dim];
       if (has_type(size, python_.sym_int)) {
-        bind_symbol(shape[dim], SymbolSource{fx, static_cast<int>(dim), size});
+        bind_symbol(SymbolSource{fx, static_cast<int>(dim), size});
       }
     }
   }
@@ -361,6 +368,10 @@ class Importer {
       return found->second.second;
     const nb::tuple facts = nb::cast<nb::tuple>(python_.size_facts(size));
     const std::string text = nb::cast<std::string>(facts[0]);
+    if (!guards_read_) {
+      guards_read_ = true;
+      read_guards(size.attr("node").attr("shape_env"));
+    }
     for (auto [symbol, hint] : nb::cast<nb::dict>(facts[1])) {
       if (hint.is_none()) {
         throw Unsupported(
@@ -369,19 +380,47 @@ class Importer {
       }
       program_->graph.hints[nb::cast<std::string>(symbol)] = nb::cast<int64_t>(hint);
     }
+    for (const KnownSizes::Quotient& quotient : known_.quotients) {
+      const auto whole = program_->graph.hints.find(quotient.of);
+      if (whole != program_->graph.hints.end())
+        program_->graph.hints[quotient.symbol] = whole->second / quotient.divisor;
+    }
     try {
-      return sizes_.emplace(expr.ptr(), std::pair(expr, Expr::parse(text))).first->second.second;
+      const Expr read = Expr::parse(text).substitute(known_.replacements);
+      return sizes_.emplace(expr.ptr(), std::pair(expr, read)).first->second.second;
     } catch (const std::invalid_argument& error) {
       throw Unsupported(where() +
                         "a size is computed in a way that is not supported: " + error.what());
     }
   }
 
-  void bind_symbol(const Expr& size, SymbolSource source) {
+  void bind_symbol(SymbolSource source) {
+    const nb::tuple facts = nb::cast<nb::tuple>(python_.size_facts(source.value));
+    const Expr size = Expr::parse(nb::cast<std::string>(facts[0]));
     const std::vector<std::string> names = size.symbols();
     if (names.size() != 1 || size != Expr::symbol(names[0])) return;
     const auto [entry, is_new] = program_->symbols.try_emplace(names[0], source);
     if (!is_new && entry->second.dim >= 0 && source.dim < 0) entry->second = std::move(source);
+  }
+
+  // What the guards say of sizes: those of the first symbolic size's environment, which all share.
+  void read_guards(nb::handle environment) {
+    std::vector<SizeGuard> guards;
+    for (nb::handle guard : nb::object(environment.attr("guards"))) {
+      const nb::object condition = guard.attr("expr");
+      const auto kind = nb::cast<std::string>(condition.attr("__class__").attr("__name__"));
+      if (kind != "Equality" && kind != "LessThan") continue;
+      const nb::tuple sides = nb::cast<nb::tuple>(condition.attr("args"));
+      const auto side = [&](size_t index) {
+        return Expr::parse(nb::cast<std::string>(nb::str(nb::object(sides[index]))));
+      };
+      try {
+        guards.push_back({side(0), side(1), kind == "Equality"});
+      } catch (const std::invalid_argument&) {
+        continue;  // of numbers that are no sizes
+      }
+    }
+    known_ = known_sizes(guards);
   }
 
   const std::string& read_source(nb::handle trace) {
@@ -406,6 +445,8 @@ class Importer {
   std::unordered_map<PyObject*, std::string> target_names_;
   std::unordered_map<PyObject*, DType> dtypes_;
   std::unordered_map<PyObject*, std::pair<nb::object, Expr>> sizes_;
+  KnownSizes known_;
+  bool guards_read_ = false;
   std::unordered_map<PyObject*, std::string> sources_;
   nb::object here_;     // the FX node being read, for messages
   std::string source_;  // its source line

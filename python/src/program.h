@@ -25,11 +25,13 @@ namespace nb = nanobind;
 inline constexpr const char* kGroupLiteral = "group";
 
 // Where a size symbol comes from when the program runs: an FX placeholder that is the size (`dim` <
-// 0) or a tensor placeholder that has it as dimension `dim`. `value` is the SymInt.
+// 0) or a tensor placeholder that has it as dimension `dim`, divided by a number. `value` is the
+// SymInt that is divided.
 struct SymbolSource {
   nb::object node;
   int dim = -1;
   nb::object value;
+  int64_t divisor = 1;
 };
 
 // What a captured module and the bodies of its higher-order operators share, so that nodes can move

@@ -184,7 +184,7 @@ def inputs(model, length, seed=1):
     config = model.config
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, VOCABULARY, (2, length), generator=generator)
-    if hasattr(config, "num_codebooks"):  # of tokens of sound, several at each position
+    if config.model_type.startswith("musicgen"):  # of tokens of sound, several at each position
         labels = torch.stack([ids, ids.flip(0)], -1)
         return {"input_ids": labels.movedim(-1, 1).flatten(0, 1), "labels": labels}
     if hasattr(config, "backbone_hidden_size"):  # predicts from what another model has computed

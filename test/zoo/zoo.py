@@ -7,7 +7,8 @@ Each model is captured twice: with symbolic sizes for 2 and 4 ranks, and with st
 length that 4 ranks don't divide. The table says of each: parity; refused, with the reason;
 not captured, with torch's reason; or that it doesn't train by itself. A mismatch, an error that is
 no refusal, and a model that was at parity in the recorded table and is not any more fail the run.
---record writes the table, to docs/zoo.md for people and to zoo.json for the next run.
+--record writes the table, to docs/zoo.md for people and to zoo.json for the next run; of NAMEs
+alone, it replaces their rows.
 """
 
 import argparse
@@ -178,8 +179,8 @@ def table(results):
     for r in results:
         sent = f"{r.sent_bytes} B | {100 * r.repeated:.1f} %" if r.status == "parity" else " | "
         any_length = "" if r.status != "parity" else "yes" if r.ragged == "yes" else "refused"
-        why = " ".join((r.detail or r.ragged.removeprefix("yes")).replace("|", "\\|").split())
-        lines.append(f"| {r.name} | {r.status} | {any_length} | {sent} | {_cut(why, 400)} |")
+        why = (r.detail or r.ragged.removeprefix("yes")).replace("|", "\\|")
+        lines.append(f"| {r.name} | {r.status} | {any_length} | {sent} | {why} |")
     return "\n".join(lines) + "\n"
 
 
@@ -187,12 +188,18 @@ def _cut(text, length):
     return text if len(text) <= length else text[:length].rpartition(" ")[0] + " …"
 
 
-def regressions(results):
-    """Models that were at parity when the table was recorded."""
-    if not RECORD.exists():
-        return []
-    recorded = json.loads(RECORD.read_text())
-    return [r.name for r in results if recorded.get(r.name) == "parity" and r.status != "parity"]
+def recorded():
+    rows = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    return {name: Result(name, **row) for name, row in rows.items()}
+
+
+def record(results):
+    rows = recorded() | {result.name: result for result in results}
+    rows = [rows[name] for name in architectures.NAMES if name in rows]
+    TABLE.write_text(table(rows))
+    fields = ("status", "detail", "ragged", "sent_bytes", "repeated")
+    kept = {row.name: {field: getattr(row, field) for field in fields} for row in rows}
+    RECORD.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def main():
@@ -206,20 +213,22 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for number, result in enumerate(pool.map(try_model, names), 1):
             results.append(result)
+            result.detail = _cut(" ".join(result.detail.split()), 400)
+            result.ragged = _cut(" ".join(result.ragged.split()), 400)
             notes = (
                 f"[{number}/{len(names)}] {result.name}: {result.status} ({result.seconds} s)",
-                " ".join(result.detail.split())[:600],
-                f"any length: {result.ragged[:300]}" if result.ragged not in ("", "yes") else "",
+                result.detail,
+                f"any length: {result.ragged}" if result.ragged not in ("", "yes") else "",
             )
             print(*filter(None, notes), flush=True)
     print(", ".join(f"{k}: {v}" for k, v in collections.Counter(r.status for r in results).items()))
     print(f"engine: {sum(r.engine_ms for r in results):.0f} ms for all plans")
-    lost = regressions(results)
+    good = {name for name, row in recorded().items() if row.status == "parity"}
+    lost = [r.name for r in results if r.name in good and r.status != "parity"]
     if lost:
         print(f"no longer at parity: {', '.join(lost)}")
-    if options.record and not options.names:
-        TABLE.write_text(table(results))
-        RECORD.write_text(json.dumps({r.name: r.status for r in results}, indent=0) + "\n")
+    if options.record:
+        record(results)
     return bool(lost or any(result.status in WRONG for result in results))
 
 
