@@ -40,6 +40,9 @@ std::optional<Multiple> multiple(const Expr& remainder) {
 // The difference without factors that all of its terms have.
 Expr without_common_factors(Expr difference) {
   const std::vector<Expr::Term> terms = difference.terms();
+  int64_t number = 0;
+  for (const Expr::Term& term : terms) number = std::gcd(number, term.coefficient);
+  difference = *divide_exact(difference, Expr(number));
   for (const Expr::Factor& factor : terms[0].factors) {
     for (int power = 0; power < factor.power; ++power) {
       Expr atom;
@@ -75,8 +78,14 @@ KnownSizes known_sizes(const std::vector<SizeGuard>& guards) {
       of = std::lcm(of, found->of);
     }
   }
+  KnownSizes known;
+  for (const auto& [symbol, of] : multiples) {
+    const std::string quotient = symbol + "_" + std::to_string(of);
+    known.quotients.push_back({quotient, symbol, of});
+    known.replacements.emplace(symbol, Expr(of) * Expr::symbol(quotient));
+  }
   for (const SizeGuard& guard : guards) {
-    const Expr difference = guard.left - guard.right;
+    const Expr difference = (guard.left - guard.right).substitute(known.replacements);
     if (!guard.equal || difference.is_constant()) continue;
     const Expr rest = without_common_factors(difference);
     for (const Expr::Term& term : rest.terms()) {
@@ -86,23 +95,19 @@ KnownSizes known_sizes(const std::vector<SizeGuard>& guards) {
         continue;
       const std::string& symbol = term.factors[0].atom->name;
       const Expr other = Expr::symbol(symbol) - rest * Expr(term.coefficient);
+      const bool divided = std::any_of(
+          known.quotients.begin(), known.quotients.end(),
+          [&](const KnownSizes::Quotient& quotient) { return quotient.symbol == symbol; });
       const bool used = std::any_of(solved.begin(), solved.end(), [&](const auto& entry) {
         return entry.first == symbol || mentions(entry.second, symbol) ||
                mentions(other, entry.first);
       });
-      if (used || multiples.contains(symbol) || mentions(other, symbol)) continue;
+      if (divided || used || mentions(other, symbol)) continue;
       solved.emplace(symbol, other);
       break;
     }
   }
-  KnownSizes known;
-  for (const auto& [symbol, of] : multiples) {
-    const std::string quotient = symbol + "_" + std::to_string(of);
-    known.quotients.push_back({quotient, symbol, of});
-    known.replacements.emplace(symbol, Expr(of) * Expr::symbol(quotient));
-  }
-  for (const auto& [symbol, other] : solved)
-    known.replacements.emplace(symbol, other.substitute(known.replacements));
+  known.replacements.insert(solved.begin(), solved.end());
   return known;
 }
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from autosp import __main__ as command_line
 from autosp import collectives
+from autosp.check import Reference
 from programs import PROGRAMS
 from torch import nn
+from torch.nn import functional as F
 
 
 @pytest.mark.parametrize("name", ["rotary", "encoder", "encoder decoder"])
@@ -102,6 +104,33 @@ def test_what_can_t_be_sharded_is_refused(scores):
         autosp.check(lambda x: model(x)["mixed"].median(1).values.square().sum(), x, sp=2)
     with pytest.raises(autosp.Unsupported, match="wants a gradient"):
         autosp.check(lambda x: model(x)["mixed"].detach(), x, sp=2)
+
+
+class Chunks(Scores):
+    """Its tokens in groups of four, filled up; `labels` have a batch that is half of that of x."""
+
+    def forward(self, x, labels):
+        x = super().forward(x)["mixed"]
+        batch, tokens, width = x.shape
+        missing = (4 - tokens % 4) % 4
+        chunks = F.pad(x, (0, 0, 0, missing)).reshape(batch, -1, 4, width)
+        chunks = chunks - chunks.mean(2, keepdim=True)
+        x = chunks.reshape(batch, -1, width)
+        if missing > 0:
+            x = x[:, :tokens]
+        x = x.reshape(batch // 2, 2, tokens, width)[:, 0]
+        return F.cross_entropy(x.reshape(-1, width), labels.reshape(-1))
+
+
+def test_what_guards_say_of_sizes():
+    torch.manual_seed(0)
+    x = torch.randn(6, 24, 16, dtype=torch.float64)
+    inputs = {"x": x, "labels": torch.randint(16, (3, 24))}
+    reference = Reference(Chunks().double(), inputs, dynamic=True)
+    for ranks in (2, 3):
+        report = reference.compare(ranks)
+        assert report.parity
+        assert not report.plan.repeated
 
 
 def test_command_line(tmp_path, capsys):

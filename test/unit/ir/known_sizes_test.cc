@@ -40,6 +40,7 @@ TEST(KnownSizes, FactorsOfBothSidesSayNothing) {
   const KnownSizes sizes = known({{"s*(b//2)", "c*s"}, {"4*t", "2*b*t"}});
   EXPECT_EQ(replaced(sizes, "c + 1"), Expr::parse("b//2 + 1"));
   EXPECT_EQ(sizes.replacements.size(), 1U);  // b is 2 in the other one, and is in use
+  EXPECT_EQ(replaced(known({{"4*s*b", "4*s*c*2"}}), "b"), Expr::parse("2*c"));
 }
 
 TEST(KnownSizes, OtherGuardsSayNothing) {
