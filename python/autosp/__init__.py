@@ -8,6 +8,7 @@ ranks runs, so that P devices together train one long sequence.
     autosp.longest(model, ids, sp=8)  # the longest sequence that fits
 """
 
+from ._engine import register_rule
 from .api import compile
 from .calibrate import calibrate
 from .check import Mismatch, check
@@ -28,4 +29,5 @@ __all__ = [
     "explain",
     "frontier",
     "longest",
+    "register_rule",
 ]

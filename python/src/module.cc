@@ -5,6 +5,7 @@
 #include "held.h"
 #include "program.h"
 #include "remat.h"
+#include "rules.h"
 #include "support/error.h"
 #include "text.h"
 
@@ -43,4 +44,5 @@ NB_MODULE(_engine, module) {
   autosp::python::bind_remat(module);
   autosp::python::bind_held(module);
   autosp::python::bind_text(module);
+  autosp::python::bind_rules(module);
 }

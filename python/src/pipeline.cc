@@ -114,7 +114,9 @@ void bind_report(nb::module_& module) {
 std::string unnamed_text(const ProgramPlan& self) {
   Graph graph = self.plan.graph;
   for (Node& node : graph.nodes) node.name = "v" + std::to_string(node.id);
-  return print(graph);
+  std::string text;
+  for (const std::string& rule : self.plan.rules) text += "// rule " + rule + "\n";
+  return text + print(graph);
 }
 
 }  // namespace

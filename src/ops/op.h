@@ -174,6 +174,7 @@ struct OpDef {
   WriteBackFn write_back = nullptr;  // null: writes through it can't be followed
   bool assigns = false;       // writes a value it is given into its first operand (copy_, setitem)
   LinearFn linear = nullptr;  // null: is_linear goes by `aliases` and `einsum`
+  bool registered = false;    // a user's (ops/registered.h)
   bool function = false;      // calls bodies that say what it computes and what its gradient is
   DrawsFn draws = nullptr;    // not null where `draw` is not
   DrawFn draw = nullptr;

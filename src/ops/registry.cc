@@ -1,6 +1,7 @@
 #include <unordered_map>
 
 #include "ops/op.h"
+#include "ops/registered.h"
 #include "support/error.h"
 
 namespace autosp {
@@ -37,7 +38,7 @@ const Registry& registry() {
 const OpDef* find_op(std::string_view target) {
   const auto& by_target = registry().by_target;
   const auto found = by_target.find(target);
-  return found == by_target.end() ? nullptr : found->second;
+  return found == by_target.end() ? find_registered(target) : found->second;
 }
 
 std::span<const OpDef* const> all_ops() { return registry().ops; }

@@ -1,6 +1,8 @@
 #include "ops/rule_line.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "support/error.h"
 
@@ -40,7 +42,7 @@ LetterKind parse_kind(std::string_view name) {
     return LetterKind::kWhole;  // a table that is indexed: any row may be asked for
   for (const LetterKind kind :
        {LetterKind::kSum, LetterKind::kMax, LetterKind::kWhole, LetterKind::kAttend,
-        LetterKind::kIndex, LetterKind::kScan, LetterKind::kWindow}) {
+        LetterKind::kIndex, LetterKind::kScan, LetterKind::kWindow, LetterKind::kQuery}) {
     if (letter_kind_name(kind) == name) return kind;
   }
   throw InternalError("a rule line names the unknown kind " + std::string(name));
@@ -64,6 +66,29 @@ Line parse_line(std::string_view text) {
       line.kinds.emplace_back(words[i], parse_kind(words[0]));
   }
   return line;
+}
+
+bool is_word(std::string_view token) {
+  return !token.empty() && std::isalpha(static_cast<unsigned char>(token[0])) != 0 &&
+         std::all_of(token.begin(), token.end(),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+}
+
+// What is wrong with one operand's or result's letters.
+std::optional<std::string> pattern_error(const Pattern& pattern) {
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const std::string token(pattern[i]);
+    if (pattern[i] == kLeading) {
+      if (i > 0) return "… stands for leading dimensions, so it comes first";
+    } else if (!is_word(token)) {
+      return "'" + token +
+             "' is no letter; a letter is a word, and letters have blanks between "
+             "them";
+    } else if (std::count(pattern.begin(), pattern.end(), pattern[i]) > 1) {
+      return "'" + token + "' stands twice in one tensor";
+    }
+  }
+  return std::nullopt;
 }
 
 // Binds the letters of one line to the shapes of one call.
@@ -187,6 +212,75 @@ Application pointwise_over(const Call& call, const std::vector<NodeId>& operands
 }
 
 }  // namespace
+
+std::optional<std::string> rule_line_error(std::string_view line, int operands, int results) {
+  const auto is_kind = [](std::string_view word) {
+    constexpr std::array<std::string_view, 6> kKinds = {"sum",    "whole", "gather",
+                                                        "attend", "query", "scan"};
+    return std::find(kKinds.begin(), kKinds.end(), word) != kKinds.end();
+  };
+  const size_t arrow = line.find("->");
+  if (arrow == std::string_view::npos || line.find("->", arrow + 2) != std::string_view::npos)
+    return "it has operands, one '->' and results, for example \"… d, d -> … d  whole d\"";
+  const std::string_view rest = line.substr(arrow + 2);
+  const size_t gap = rest.find("  ");
+  std::vector<std::pair<std::string, std::string>> kinds;  // of letters
+  if (gap != std::string_view::npos) {
+    for (const std::string_view part : split(rest.substr(gap), ',')) {
+      const Pattern words = tokens(part);
+      if (words.empty()) continue;
+      const std::string kind(words[0]);
+      if (!is_kind(kind))
+        return "'" + kind +
+               "' is no kind; the kinds are sum, whole, gather, attend, query and scan";
+      if (words.size() < 2) return "the kind '" + kind + "' names no letter";
+      for (size_t i = 1; i < words.size(); ++i) kinds.emplace_back(words[i], kind);
+    }
+  }
+  std::vector<Pattern> from, to;
+  for (const std::string_view part : split(line.substr(0, arrow), ','))
+    from.push_back(tokens(part));
+  for (const std::string_view part : split(rest.substr(0, gap), ',')) to.push_back(tokens(part));
+  for (const std::vector<Pattern>* side : {&from, &to}) {
+    for (const Pattern& pattern : *side) {
+      if (std::any_of(pattern.begin(), pattern.end(), is_kind))
+        return "kinds stand behind the results, with two blanks in front: \"… d  whole d\"";
+      if (const auto wrong = pattern_error(pattern)) return wrong;
+    }
+  }
+  const auto has = [](const std::vector<Pattern>& side, std::string_view letter) {
+    return std::any_of(side.begin(), side.end(), [letter](const Pattern& pattern) {
+      return std::find(pattern.begin(), pattern.end(), letter) != pattern.end();
+    });
+  };
+  for (const auto& [letter, kind] : kinds) {
+    if (!has(from, letter) && !has(to, letter))
+      return "the kind '" + kind + "' names '" + letter + "', which no tensor has";
+    if (kind == "sum" && has(to, letter))
+      return "'" + letter + "' is summed, so no result can have it";
+  }
+  const auto is_named = [&](std::string_view letter) {
+    return std::any_of(kinds.begin(), kinds.end(),
+                       [letter](const auto& named) { return named.first == letter; });
+  };
+  for (const bool forward : {true, false}) {
+    for (const Pattern& pattern : forward ? from : to) {
+      for (const std::string_view letter : pattern) {
+        if (has(forward ? to : from, letter) || is_named(letter) || letter == kLeading) continue;
+        return "'" + std::string(letter) + "' stands on one side alone, so it is " +
+               (forward ? "summed or whole" : "whole") + ": say which behind two blanks, \"  " +
+               (forward ? "sum " : "whole ") + std::string(letter) + "\"";
+      }
+    }
+  }
+  if (static_cast<int>(from.size()) > operands)
+    return "it has " + std::to_string(from.size()) + " operands, the operator takes " +
+           std::to_string(operands) + " tensors";
+  if (static_cast<int>(to.size()) != results)
+    return "it has " + std::to_string(to.size()) + " results, the operator gives " +
+           std::to_string(results) + " tensors";
+  return std::nullopt;
+}
 
 Application interpret_rule(std::string_view line, const Call& call) {
   const Line parsed = parse_line(line);

@@ -12,11 +12,17 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "ops/op.h"
 
 namespace autosp {
+
+// Why a line that a user wrote is none, or does not fit an operator that takes `operands` tensors
+// and gives `results`. Of the kinds, users have sum, whole (gather), attend, query and scan.
+std::optional<std::string> rule_line_error(std::string_view line, int operands, int results);
 
 // Patterns go to the tensors among the arguments in the signature's order, arguments that are None
 // or no tensors skipped; the last pattern serves all further tensors. Throws Unsupported when the

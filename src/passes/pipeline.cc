@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "ops/op.h"
+#include "ops/registered.h"
 #include "passes/check.h"
 #include "passes/decompose_attention.h"
 #include "passes/functionalize.h"
@@ -114,9 +115,15 @@ bool shard(PipelineState& state) {
   const auto analyse = [&] {
     axes = std::make_unique<Axes>(state.graph, seq_dims);
     regions = find_attention(*axes);
+    choose_heads(*axes, ranks, regions);
     if (exchange) {
-      choose_heads(*axes, ranks, regions);
       weigh_strategies(*axes, ranks, regions);
+      return;
+    }
+    for (AttentionRegion& region : regions) {
+      if (needs_heads(*axes, region)) continue;
+      region.head = -1;
+      region.spread.clear();
     }
   };
   analyse();
@@ -240,7 +247,9 @@ Plan plan(const Graph& imported, const Options& options) {
   out.outputs = std::move(state.outputs);
   out.divisible = std::move(state.divisible);
   out.repeated = std::move(state.repeated);
+  out.rules = registered_rules(out.graph);
   std::string text = print(out.graph);
+  for (const std::string& rule : out.rules) text += rule + "\n";
   for (const OutputInfo& info : out.outputs)
     text += info.sharded ? " S" + std::to_string(info.dim) : " R";
   out.hash = hash_text(text);

@@ -34,6 +34,7 @@ struct Plan {
                 // `group`
   std::vector<OutputInfo> outputs;  // one entry for each of Graph::outputs
   std::vector<Expr> divisible;      // each must be 0 modulo `ranks`
+  std::vector<std::string> rules;   // "ns::op: rule" of the user's operators in it
   std::string hash;  // of the plan's text, the same on every rank; 16 hexadecimal digits
   std::vector<RepeatedWork> repeated;                    // what every rank computes whole
   std::vector<std::pair<std::string, int64_t>> step_ns;  // time of every step, in order

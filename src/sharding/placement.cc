@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "flow/max_flow.h"
-#include "sharding/functions.h"
+#include "sharding/obstacles.h"
 #include "support/error.h"
 
 namespace autosp {
@@ -16,23 +16,6 @@ constexpr int64_t kActivationWeight = 8;
 // worth avoiding by less than this.
 constexpr int64_t kWholeActivationBytes = 64 * kLatencyBytes;
 constexpr int64_t kExchangeWeight = 2;
-
-// Why a node can't be cut along the token axis: the kinds of its letters that say so.
-std::string obstacles(const Axes& axes, NodeId node) {
-  const Application& rule = axes.application(node);
-  std::string out;
-  for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    const FactorList leaves = axes.letter_leaves(node, letter);
-    const std::string kind(letter_kind_name(rule.letters[letter].kind));
-    const bool tokens = std::any_of(leaves.begin(), leaves.end(),
-                                    [&](FactorId leaf) { return axes.is_token(leaf); });
-    if (tokens && rule.letters[letter].kind != LetterKind::kPass &&
-        out.find(kind) == std::string::npos) {
-      out += (out.empty() ? "" : ", ") + kind;
-    }
-  }
-  return out.empty() ? "its parts would not be contiguous" : out;
-}
 
 // Whether the result has lost the letter when the operator has run along it.
 bool vanishes(LetterKind kind) {
@@ -111,6 +94,10 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
     return false;
   // Nor may a function's own backward see a part of the gradient of such a row.
   if (axes_.extension(factor) > 0 && axes_.op(node)->function) return false;
+  // What a user's operator makes of zeros is not known.
+  if (kind == LetterKind::kSum && axes_.op(node)->registered &&
+      axes_.graph().hint(axes_.factors().size(factor)) % ranks_ != 0)
+    return false;
   const FactorId bag = axes_.is_bag(factor) ? factor : -1;
   const FactorId base = bag >= 0 ? axes_.bag_base(bag) : factor;
   for (const Letter& letter : rule.letters) {
@@ -203,18 +190,6 @@ std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
   return std::nullopt;
 }
 
-void Placements::refuse_function(const Node& node, const Operand& operand,
-                                 const Occurrence& tokens) const {
-  const std::optional<LetterLeaf> leaf = axes_.letter_at(node.id, operand.letters, tokens);
-  const std::string inner = leaf ? function_obstacle(axes_.graph(), node.id, leaf->letter) : "";
-  throw Unsupported(
-      node.target + (node.source.empty() ? "" : " at " + node.source) + ": dimension " +
-      std::to_string(tokens.dim) + " of %" + axes_.graph().node(operand.value).name +
-      " carries the sequence, and this torch.autograd.Function can't run on a part of it" +
-      (inner.empty() ? "" : ": " + inner) +
-      ". Let its forward and backward work on each token alone, or sum over tokens");
-}
-
 void Placements::refuse_unsplittable() const {
   for (const Node& node : axes_.graph().nodes) {
     if (node.kind == NodeKind::kInput || candidates_[node.id] || nodes_[node.id].region >= 0)
@@ -224,28 +199,7 @@ void Placements::refuse_unsplittable() const {
       const std::vector<Occurrence> tokens =
           axes_.token_occurrences(operand.value, operand.element);
       if (tokens.empty()) continue;
-      if (axes_.op(node.id) != nullptr && axes_.op(node.id)->function)
-        refuse_function(node, operand, tokens[0]);
-      const std::string dim = std::to_string(tokens[0].dim);
-      const std::string where = node.target + (node.source.empty() ? "" : " at " + node.source);
-      if (!axes_.has_rule(node.id)) {
-        throw Unsupported(where + ": dimension " + dim + " of %" +
-                          axes_.graph().node(operand.value).name +
-                          " carries the sequence, and AutoSP has no rule for this operator. "
-                          "Running it whole on every "
-                          "rank would repeat its work and memory " +
-                          std::to_string(ranks_) +
-                          " times. Express it with operators from the supported list, or move it "
-                          "out of the compiled "
-                          "function.");
-      }
-      throw Unsupported(
-          where + ": dimension " + dim + " of %" + axes_.graph().node(operand.value).name +
-          " carries the sequence, and this operator can't be computed on a part of it (" +
-          obstacles(axes_, node.id) +
-          "). It would need the whole sequence on every rank. Work on each token alone, reduce "
-          "with sum or "
-          "mean, or move the operator out of the compiled function.");
+      refuse_cut(axes_, ranks_, node, operand, tokens[0]);
     }
   }
 }

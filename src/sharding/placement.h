@@ -78,8 +78,6 @@ class Placements {
   bool can_shard(NodeId node, LetterLeaf leaf) const;
   bool offers_rows(NodeId node, LetterLeaf leaf) const;
   void refuse_unsplittable() const;
-  [[noreturn]] void refuse_function(const Node& node, const Operand& operand,
-                                    const Occurrence& tokens) const;
   void cut();
   void tie_bags(FlowNetwork& network, const std::vector<int>& variable, int sink);
   void refuse_whole_bags() const;

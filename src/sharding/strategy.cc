@@ -38,7 +38,7 @@ class Weigher {
 
   bool is_causal() const {
     const OpDef* op = axes_.op(region_.core.back());
-    return op != nullptr && region_.core.size() == 1 &&
+    return op != nullptr && !op->registered && region_.core.size() == 1 &&
            Call(graph_, graph_.node(region_.core.back()), *op).boolean_or("is_causal", false);
   }
 
@@ -117,6 +117,12 @@ std::vector<std::vector<size_t>> groups_of(const std::vector<std::set<NodeId>>& 
 
 }  // namespace
 
+bool needs_heads(const Axes& axes, const AttentionRegion& region) {
+  const NodeId node = region.core.back();
+  return axes.op(node) != nullptr && axes.op(node)->registered && region.query >= 0 &&
+         axes.application(node).letters[region.query].kind == LetterKind::kAttend;
+}
+
 void weigh_strategies(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions) {
   std::vector<std::set<NodeId>> masks;
   std::vector<Bytes> bytes;
@@ -125,7 +131,8 @@ void weigh_strategies(const Axes& axes, int ranks, std::vector<AttentionRegion>&
     const Weigher weigher(axes, ranks, region);
     masks.push_back(weigher.masks);
     bytes.push_back(weigher.moved_and_held());
-    fixed.push_back(region.head < 0 || region.query < 0 || weigher.is_causal());
+    fixed.push_back(region.head < 0 || region.query < 0 || needs_heads(axes, region) ||
+                    weigher.is_causal());
   }
   const Graph& graph = axes.graph();
   for (const std::vector<size_t>& group : groups_of(masks)) {

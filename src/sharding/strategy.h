@@ -12,6 +12,10 @@
 
 namespace autosp {
 
+// Whether only a head's worth of all tokens will do: of an operator of the user's that says of its
+// queries that they attend, nothing is known of a part of them.
+bool needs_heads(const Axes& axes, const AttentionRegion& region);
+
 // Clears the head factor of the regions for which gathering is cheaper: bytes moved in forward and
 // backward plus bytes held by one rank, at the hinted lengths. Regions that read one mask hold it
 // once and are decided together. A causal attention (is_causal) keeps its heads: spelled out for a

@@ -1,4 +1,4 @@
-"""torch.autograd.Functions inside of a model, with gradients that are not those of what they give."""
+"""torch.autograd.Functions in a model, with gradients that are not those of what they give."""
 
 import torch
 import torch.nn.functional as F
