@@ -10,6 +10,7 @@
 #include "ops/index_rule.h"
 #include "passes/check_function.h"
 #include "passes/check_lengths.h"
+#include "passes/check_operators.h"
 #include "sharding/axes.h"
 #include "support/error.h"
 
@@ -32,49 +33,6 @@ std::string describe(const Placement& placement) {
       return "S(dim " + std::to_string(placement.where.dim) + ")";
   }
   return "?";
-}
-
-// What a conversion reads and gives; a sharded side is cut along the dimension in its second
-// argument.
-struct Conversion {
-  std::string_view target;
-  Kind from;
-  Kind to;
-};
-constexpr Conversion kConversions[] = {
-    {"autosp.r_to_v", Kind::kReplicated, Kind::kVarying},
-    {"autosp.r_to_s", Kind::kReplicated, Kind::kSharded},
-    {"autosp.v_to_s", Kind::kVarying, Kind::kSharded},
-    {"autosp.s_to_r", Kind::kSharded, Kind::kReplicated},
-    {"autosp.s_to_v", Kind::kSharded, Kind::kVarying},
-    {"autosp.p_to_r", Kind::kPartial, Kind::kReplicated},
-    {"autosp.p_to_v", Kind::kPartial, Kind::kVarying},
-    {"autosp.p_to_s", Kind::kPartial, Kind::kSharded},
-    {"autosp.r_to_p", Kind::kReplicated, Kind::kPartial},
-    {"autosp.v_to_r", Kind::kVarying, Kind::kReplicated},
-    {"autosp.mask_tail", Kind::kSharded, Kind::kSharded},
-};
-
-// Operators of the engine that see all rows of a sharded dimension: where their arguments have that
-// dimension and its global length (0: nowhere), and whether the result has its rows or is the same
-// on every rank.
-struct RowOperator {
-  std::string_view target;
-  size_t dim;
-  size_t size;
-  bool keeps_rows;
-};
-constexpr RowOperator kRowOperators[] = {
-    {"autosp.scan_rows", 2, 0, true},      {"autosp.scan_extremes", 2, 0, true},
-    {"autosp.softmax_rows", 2, 3, true},   {"autosp.flip_rows", 1, 2, true},
-    {"autosp.edge_rows", 1, 2, true},      {"autosp.reduce_rows", 3, 6, false},
-    {"autosp.variance_rows", 2, 7, false}, {"autosp.extreme_rows", 2, 4, false},
-};
-
-const RowOperator* find_row_operator(std::string_view target) {
-  const auto* found = std::find_if(std::begin(kRowOperators), std::end(kRowOperators),
-                                   [&](const RowOperator& op) { return op.target == target; });
-  return found == std::end(kRowOperators) ? nullptr : found;
 }
 
 class Checker : private LocalLengths {
