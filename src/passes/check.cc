@@ -141,13 +141,7 @@ class Checker : private LocalLengths {
       }
       if (const auto placement = trim(node, operand)) return {*placement};
     }
-    if (node.target == "autosp.uniform") {
-      const NodeId like = node.args.at(0).value;
-      const Placement& have = placements_[like].at(0);
-      if (have.is_sharded() && axes_.is_bag(axes_.value_leaves(like, 0)[have.where.dim][0]))
-        fail("draws for places that every rank numbers for itself");
-      check_drawn(have);
-    }
+    if (node.target == "autosp.uniform") check_drawn(placements_[node.args.at(0).value].at(0));
     return apply(node, rule);
   }
 
@@ -529,7 +523,8 @@ class Checker : private LocalLengths {
       out.push_back(where ? Placement::sharded(*where) : Placement::partial());
     }
     const bool sorted = axes_.is_bag(axes_.leaf_factor(node.id, *leaf));
-    if (letter.kind == LetterKind::kIndex && mentions_rank(node) == sorted)
+    const bool places = letter.kind == LetterKind::kIndex || node.target == "autosp.uniform";
+    if (places && mentions_rank(node) == sorted)
       fail(sorted ? "does not count from 0 on every rank" : "counts from 0 on every rank");
     return out;
   }

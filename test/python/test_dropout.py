@@ -269,6 +269,16 @@ def test_masks_are_not_kept():
 # ---- Refused ----
 
 
+class Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return F.dropout(x, 0.5, True)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
 def test_draws_that_ranks_can_not_share():
     def refused(form, reason):
         made = program(form, 12)
@@ -282,3 +292,4 @@ def test_draws_that_ranks_can_not_share():
     )
     q = "scaled_dot_product_attention at test_dropout.py:.*dropout_p is 0.1"
     refused(lambda m, x, ids: [F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)], q)
+    refused(lambda m, x, ids: [Noisy.apply(x)], "dropout at test_dropout.py:.*draw them outside")
