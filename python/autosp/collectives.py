@@ -354,6 +354,18 @@ def mask_tail(x, dim, size, fill, rank):
     return x.masked_fill(_along(rows >= size, x, dim), fill)
 
 
+@_operator(
+    "mask_sorted(Tensor x, Tensor order, int dim, SymInt inner, SymInt length, SymInt size,"
+    " float fill, int rank) -> Tensor"
+)
+def mask_sorted(x, order, dim, inner, length, size, fill, rank):
+    """The same of rows in another order: the i-th was number `order[i]` of a dimension that is
+    [.., length, inner] flattened, `length` this rank's part of `size` rows.
+    """
+    rows = order // inner % length + rank * length
+    return x.masked_fill(_along(rows >= size, x, dim), fill)
+
+
 @_operator("repeat_heads(Tensor x, int times, int dim) -> Tensor")
 def repeat_heads(x, times, dim):
     """S -> S: heads of keys, one copy for each of the ranks that need them."""

@@ -127,7 +127,7 @@ LocalResult arange_local(LocalForm& form) {
   if (range.step != Expr(1)) args.push_back(Arg::size_of(range.step));
   const NodeId numbers =
       form.emit("torch.arange", std::move(args), settings(call), local_type(form));
-  if (!form.is_ragged()) return {numbers};
+  if (!form.is_ragged() || form.in_bag()) return {numbers};
   // Rows past the end are copies of the last one.
   const Expr last = range.start + (call.result().shape[0] - Expr(1)) * range.step;
   const bool falls = range.step.as_constant().value_or(1) < 0;

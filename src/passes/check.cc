@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ops/index_rule.h"
+#include "passes/check_calls.h"
 #include "passes/check_function.h"
 #include "passes/check_lengths.h"
 #include "passes/check_operators.h"
@@ -86,7 +87,8 @@ class Checker : private LocalLengths {
         owned_axes_(std::move(axes)),
         axes_(*owned_axes_),
         placements_(static_cast<size_t>(graph.size())),
-        masked_(static_cast<size_t>(graph.size()), false) {
+        masked_(static_cast<size_t>(graph.size()), false),
+        held_(static_cast<size_t>(graph.size()), false) {
     for (const Node& node : graph.nodes) {
       for (int element = 0; element < axes_.elements(node.id); ++element) {
         for (const FactorList& dim : axes_.value_leaves(node.id, element)) {
@@ -141,6 +143,7 @@ class Checker : private LocalLengths {
       }
       if (const auto placement = trim(node, operand)) return {*placement};
     }
+    if (node.target == "autosp.mask_sorted") return {mask_sorted(node)};
     if (node.target == "autosp.uniform") check_drawn(placements_[node.args.at(0).value].at(0));
     return apply(node, rule);
   }
@@ -305,6 +308,7 @@ class Checker : private LocalLengths {
       fail("reads %" + graph_.node(operand).name + ", which is " +
            describe(placements_[operand][0]) + ", not " + describe(want));
     }
+    if (held_[operand]) fail("adds up counts of rows past the end of the axis");
     const std::vector<Expr>& in = graph_.node(operand).type.shape;
     const std::vector<Expr>& result = node.type.shape;
     if (conversion.from != Kind::kSharded && conversion.to != Kind::kSharded) {
@@ -317,7 +321,7 @@ class Checker : private LocalLengths {
       const bool to_part = conversion.to == Kind::kSharded;
       if (conversion.from == conversion.to) {
         check_same(in, result, {});
-        mask(node, result[at]);
+        mask(node, result[at], node.args.at(2));
       } else {
         check_same(in, result, {dim});
         if (result[at] != node.args.at(2).as_expr()) fail("has another length than it is told");
@@ -331,9 +335,22 @@ class Checker : private LocalLengths {
     return out;
   }
 
+  // The same of sorted rows.
+  Placement mask_sorted(const Node& node) {
+    const Placement rows = Placement::sharded({static_cast<int>(node.args.at(2).integer), 0});
+    if (placements_[node.args[0].value].at(0) != rows ||
+        placements_[node.args[1].value].at(0) != Placement::sharded({0, 0}))
+      fail("masks what is not cut");
+    const Expr length = node.args[4].as_expr();
+    if (auto wrong = wrong_sorted_mask(axes_, node, local_symbol(length)); !wrong.empty())
+      fail(wrong);
+    mask(node, length, node.args[5]);
+    return rows;
+  }
+
   // Rows from `size` on are replaced: a sum over them is one over the rows that are there.
-  void mask(const Node& node, const Expr& length) {
-    check_extent(length, node.args.at(2).as_expr());
+  void mask(const Node& node, const Expr& length, const Arg& size) {
+    check_extent(length, size.as_expr());
     masked_[node.id] = true;
   }
 
@@ -395,32 +412,6 @@ class Checker : private LocalLengths {
     return std::nullopt;
   }
 
-  // Sizes that a call spells out are those of its result: a view to global sizes would fail, or
-  // worse, fit.
-  void check_spelled_sizes(const Node& node) const {
-    const OpDef* op = axes_.op(node.id);
-    const auto spells = [op](std::string_view word) {
-      return op->signature.find(word) != std::string_view::npos;
-    };
-    if (op == nullptr || !node.type.is_tensor() || !(spells("size") || spells("shape"))) return;
-    const Call call(graph_, node, *op);
-    for (const std::string_view parameter : {"size", "shape"}) {
-      const Arg* given = call.find(parameter);
-      if (given == nullptr) continue;
-      const std::vector<Arg>& items = given->items.size() == 1 && !given->items[0].items.empty()
-                                          ? given->items[0].items
-                                          : given->items;
-      if (items.size() != node.type.shape.size()) continue;
-      for (size_t dim = 0; dim < items.size(); ++dim) {
-        if (!items[dim].is_integral() || items[dim].as_expr() == Expr(-1)) continue;
-        if (graph_.hint(items[dim].as_expr()) != graph_.hint(node.type.shape[dim])) {
-          fail("is told to give " + items[dim].as_expr().to_string() + " in dimension " +
-               std::to_string(dim) + ", which has " + node.type.shape[dim].to_string());
-        }
-      }
-    }
-  }
-
   // Whether the node adds up or copies what each rank counted: whole numbers, whose partial sums
   // give partial sums.
   bool adds_counts(const Node& node, const Application& rule) const {
@@ -452,11 +443,13 @@ class Checker : private LocalLengths {
   }
 
   std::vector<Placement> apply(const Node& node, const Application& rule) {
-    check_spelled_sizes(node);
+    if (auto wrong = wrong_spelled_sizes(axes_, node); !wrong.empty()) fail(wrong);
     const std::optional<LetterLeaf> leaf = sharded_leaf(node, rule);
     const size_t count = std::max<size_t>(rule.results.size(), 1);
     if (!leaf) {
-      if (adds_counts(node, rule) || adds_up(node, rule))
+      held_[node.id] = std::any_of(rule.operands.begin(), rule.operands.end(),
+                                   [this](const Operand& operand) { return held_[operand.value]; });
+      if (adds_counts(node, rule) || (!held_[node.id] && adds_up(node, rule)))
         return std::vector<Placement>(count, Placement::partial());
       bool varying = false;
       for (const Operand& operand : rule.operands) {
@@ -499,6 +492,8 @@ class Checker : private LocalLengths {
         if (!axes_.is_bag(bag) || !axes_.ends_of_groups(operand.value, bag, nullptr))
           fail("reads %" + graph_.node(operand.value).name +
                ", which does not say where the groups of its rows end");
+        if (is_ragged(axes_.factors().size(bag)) && !held_[operand.value])
+          fail("works on rows that %" + graph_.node(operand.value).name + " does not count");
       }
       if (!same(have, want, operand.value)) {
         fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) +
@@ -510,7 +505,10 @@ class Checker : private LocalLengths {
     if (is_local(length) && is_extended(length) && letter.kind != LetterKind::kPass && !moves)
       fail("takes rows that a neighbour has too for its own");
     if (letter.kind == LetterKind::kSum && is_ragged(length) && !masked_[node.id]) {
-      fail("sums rows past the end of the axis");
+      // Counts of groups, which a product of groups may read and nothing else.
+      held_[node.id] =
+          axes_.op(node.id)->name == "histc" && axes_.is_bag(axes_.leaf_factor(node.id, *leaf));
+      if (!held_[node.id]) fail("sums rows past the end of the axis");
     }
     std::vector<Placement> out;
     for (size_t element = 0; element < count; ++element) {
@@ -529,23 +527,13 @@ class Checker : private LocalLengths {
     return out;
   }
 
-  static bool mentions_rank(const Node& node) {
-    const auto in_arg = [](const Arg& arg) {
-      if (arg.kind != Arg::Kind::kSize) return false;
-      const std::vector<std::string> symbols = arg.size.symbols();
-      return std::find(symbols.begin(), symbols.end(), kRankSymbol) != symbols.end();
-    };
-    return std::any_of(node.args.begin(), node.args.end(), in_arg) ||
-           std::any_of(node.kwargs.begin(), node.kwargs.end(),
-                       [&](const auto& pair) { return in_arg(pair.second); });
-  }
-
   std::unique_ptr<Axes> owned_axes_;
   Axes& axes_;
   std::vector<Placement> given_;  // of a body: its inputs
   size_t next_given_ = 0;
   std::vector<std::vector<Placement>> placements_;
   std::vector<bool> masked_;  // values whose rows past the end of a trimmed axis cost nothing
+  std::vector<bool> held_;    // partial sums that count rows past the end
 };
 
 }  // namespace

@@ -85,6 +85,7 @@ class Local : public LocalRows {
   Arg without_padding(std::string_view parameter, double fill) override {
     const Operand& operand = operand_of(parameter);
     const Placement placement = e_.placements_.needed(node_.id, operand);
+    if (e_.placements_.node(node_.id).held) return local(parameter);
     return Arg::of(e_.values_.mask_tail(local(parameter).value, operand.value, operand.element,
                                         placement, fill, node_));
   }

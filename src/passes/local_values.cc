@@ -40,12 +40,42 @@ NodeId LocalValues::mask_tail(NodeId local, NodeId value, int element, const Pla
   if (!placement.is_sharded()) return local;
   const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
   if (layout_.is_exact(leaves[placement.where.dim][placement.where.position])) return local;
+  if (axes_.is_bag(leaves[placement.where.dim][placement.where.position]))
+    return mask_bag(local, value, element, placement, fill, near);
   const Isolated part = isolated(local, value, element, placement, near);
   const NodeId masked = builder_.call("autosp.mask_tail",
                                       {Arg::of(part.local), Arg::integer_of(part.dim),
                                        Arg::size_of(part.size), Arg::float_of(fill), rank_symbol()},
                                       builder_.graph().node(part.local).type, &near);
   return reshape(masked, builder_.graph().node(local).type.shape, near);
+}
+
+// In another order, those are past the end that were before they were sorted.
+NodeId LocalValues::mask_bag(NodeId local, NodeId value, int element, const Placement& placement,
+                             double fill, const Node& near) {
+  const FactorList rows = axes_.value_leaves(value, element)[placement.where.dim];
+  const std::optional<Axes::Order> order = axes_.order_of(rows[placement.where.position]);
+  ensure(order.has_value(), "which of the sorted rows lie past the end is not known");
+  if (rows.size() != 1) {
+    throw Unsupported(near.target + (near.source.empty() ? "" : " at " + near.source) +
+                      ": it adds up sorted tokens that are merged with another dimension, which is "
+                      "not supported where the ranks don't divide the tokens");
+  }
+  NodeId positions = locals_[order->sort];
+  const Type type = builder_.graph().node(positions).type;
+  if (type.kind == Type::Kind::kTuple)
+    positions = builder_.call("_operator.getitem", {Arg::of(positions), Arg::integer_of(1)},
+                              type.elements[1], &near);
+  Expr inner(1);
+  for (size_t i = order->tokens + 1; i < order->rows.size(); ++i)
+    inner *= axes_.factors().size(order->rows[i]);
+  const FactorId tokens = order->rows[order->tokens];
+  return builder_.call(
+      "autosp.mask_sorted",
+      {Arg::of(local), Arg::of(positions), Arg::integer_of(placement.where.dim),
+       Arg::size_of(inner), Arg::size_of(layout_.shard_length(tokens)),
+       Arg::size_of(axes_.factors().size(tokens)), Arg::float_of(fill), rank_symbol()},
+      builder_.graph().node(local).type, &near);
 }
 
 LocalValues::Isolated LocalValues::isolated(NodeId local, NodeId value, int element,

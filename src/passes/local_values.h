@@ -80,6 +80,8 @@ class LocalValues {
   static Variant variant(NodeId value, const Placement& placement) {
     return {value, static_cast<int>(placement.kind), placement.where.dim, placement.where.position};
   }
+  NodeId mask_bag(NodeId local, NodeId value, int element, const Placement& placement, double fill,
+                  const Node& near);
   void remember(NodeId value, const Placement& placement, NodeId local);
   NodeId reshape(NodeId local, const std::vector<Expr>& shape, const Node& near);
   NodeId exchange_between(NodeId local, NodeId value, int element, const Placement& from,

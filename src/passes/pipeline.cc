@@ -17,6 +17,7 @@
 #include "passes/inline_checkpoints.h"
 #include "passes/prove_causal.h"
 #include "passes/seed_random.h"
+#include "passes/separate_counts.h"
 #include "passes/spell_causal.h"
 #include "passes/spread_heads.h"
 #include "sharding/attention.h"
@@ -138,6 +139,10 @@ bool shard(PipelineState& state) {
     if (region.head < 0) gathering.insert(region.core.back());
   }
   if (spell_causal(state.graph, gathering)) analyse();
+  if (separate_counts(state.graph, *axes)) {
+    drop_dead_code(state);
+    analyse();
+  }
   std::erase_if(regions, [](const AttentionRegion& region) { return region.head < 0; });
   const Placements placements(*axes, ranks, regions, options.latency_bytes);
   Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});

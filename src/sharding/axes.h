@@ -111,6 +111,17 @@ class Axes {
   bool is_bag(FactorId leaf) const { return bag_base(leaf) >= 0; }
   // The token axis whose parts a bag's parts come from; -1 for what is no bag.
   FactorId bag_base(FactorId leaf) const;
+  // Where the rows of a bag come from: what sorts one dimension of numbers by a key, that
+  // dimension's leaves, and which of them is the token axis. Nothing for bags that come about
+  // otherwise.
+  struct Order {
+    NodeId sort = kNoNode;
+    FactorList rows;
+    size_t tokens = 0;
+  };
+  std::optional<Order> order_of(FactorId bag) const;
+  // Whether the value is the positions that the sorting gives.
+  bool is_order(NodeId value, const Order& order) const;
   // Whether an integer value's numbers are positions that every rank counts for itself when it is
   // cut.
   bool has_local_positions(NodeId value, int element) const;

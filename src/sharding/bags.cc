@@ -54,6 +54,25 @@ FactorId Axes::bag_base(FactorId leaf) const {
   return -1;
 }
 
+std::optional<Axes::Order> Axes::order_of(FactorId bag) const {
+  const BagLink* link = bag_link(bag);
+  if (link == nullptr) return std::nullopt;
+  const Type& type = graph_.node(link->node).type;
+  if ((type.is_tensor() ? type : type.elements.at(1)).shape.size() != 1) return std::nullopt;
+  Order order{link->node, factors_.leaves(link->rows), 0};
+  while (order.tokens < order.rows.size() && order.rows[order.tokens] != bag_base(bag))
+    ++order.tokens;
+  return order.tokens < order.rows.size() ? std::optional(order) : std::nullopt;
+}
+
+bool Axes::is_order(NodeId value, const Order& order) const {
+  const NodeId source = without_casts(value);
+  if (graph_.node(order.sort).type.is_tensor()) return source == order.sort;
+  const Application& rule = applications_[source];
+  return graph_.node(source).target == "_operator.getitem" && rule.operands.size() == 1 &&
+         rule.operands[0].value == order.sort && rule.operands[0].element == 1;
+}
+
 FactorList Axes::value_axis(NodeId value, int element) const {
   const auto& axes = value_axes_[value];
   return element < static_cast<int>(axes.size()) ? factors_.leaves(axes[element]) : FactorList{};

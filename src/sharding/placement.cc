@@ -100,11 +100,19 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
     return false;
   const FactorId bag = axes_.is_bag(factor) ? factor : -1;
   const FactorId base = bag >= 0 ? axes_.bag_base(bag) : factor;
-  for (const Letter& letter : rule.letters) {
-    // Rows in another order: only those of tokens, and of all tokens that a rank holds.
-    const bool tokens = axes_.is_token(factor) && axes_.shard_base(base) == base &&
-                        axes_.graph().hint(axes_.factors().size(base)) % ranks_ == 0;
-    if (letter.kind == LetterKind::kBag && letter.link == leaf.letter && !tokens) return false;
+  // Rows in another order: only those of tokens, and of all tokens that a rank holds. Where some
+  // lie past the end it must be known which.
+  const bool exact = axes_.graph().hint(axes_.factors().size(base)) % ranks_ == 0;
+  const auto known = [&](FactorId rows) {
+    return exact || !axes_.is_bag(rows) || axes_.order_of(rows).has_value();
+  };
+  for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
+    if (rule.letters[letter].kind != LetterKind::kBag || rule.letters[letter].link != leaf.letter)
+      continue;
+    const FactorList rows = axes_.letter_leaves(node, letter);
+    if (!axes_.is_token(factor) || axes_.shard_base(base) != base || !known(factor) ||
+        !std::all_of(rows.begin(), rows.end(), known))
+      return false;
   }
   if (kind == LetterKind::kIndex && bag >= 0 && !axes_.has_local_positions(node, 0)) return false;
   for (const Operand& operand : rule.operands) {
@@ -311,6 +319,7 @@ void Placements::cut() {
       std::vector<NodeId> through;
       axes_.ends_of_groups(operand.value, axes_.leaf_factor(node.id, *nodes_[node.id].sharded),
                            &through);
+      nodes_[through.back()].held = true;
       through.pop_back();  // what counts is sharded
       for (NodeId between : through) nodes_[between].partial = true;
     }

@@ -45,6 +45,7 @@ struct NodePlacement {
   std::optional<LetterLeaf> sharded;  // the leaf the node runs sharded along; none: it runs whole
   bool varying = false;               // read by sharded computation only: a whole node runs as V
   bool partial = false;               // works on what each rank counted: reads P and gives P
+  bool held = false;                  // counts all rows that a rank holds, those past the end too
   int region = -1;                    // index of its attention region
 };
 

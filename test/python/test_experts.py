@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers.integrations.moe  # noqa: F401  registers an operator that works in float32
+from autosp.check import Reference
 from torch import nn
 
 grouped_mm = torch.ops.transformers.grouped_mm_fallback
@@ -75,14 +76,32 @@ def with_biases(model, h, ids, weights):
     return restored(model, y[inverse(order)] * weights.unsqueeze(-1)), counts
 
 
-@pytest.mark.parametrize("dispatch", [by_inverse, by_argsort, with_biases])
-@pytest.mark.parametrize(("ranks", "batch", "top"), [(2, 2, 2), (4, 1, 1), (3, 2, 3)])
-def test_parity(dispatch, ranks, batch, top):
+def with_a_mean(model, h, ids, weights):
+    """Of all sorted tokens, and ends of groups that are a result besides."""
+    _, order, rows, counts, ends = groups(model, h, ids)
+    y = work(model, rows, ends)
+    y = (y + y.mean(0)) * (1 + ends[-1] / ends.sum())
+    return restored(model, y[inverse(order)]), counts
+
+
+@pytest.mark.parametrize("dispatch", [by_inverse, by_argsort, with_biases, with_a_mean])
+@pytest.mark.parametrize(
+    ("ranks", "batch", "length", "top"),
+    [(2, 2, 12, 2), (4, 1, 12, 1), (3, 2, 12, 3), (2, 2, 13, 2), (4, 1, 13, 1), (4, 2, 3, 3)],
+)
+def test_parity(dispatch, ranks, batch, length, top):
     torch.manual_seed(0)
-    x = torch.randn(batch, 12, 16, requires_grad=True)
+    x = torch.randn(batch, length, 16, requires_grad=True)
     report = autosp.check(Experts(dispatch, top), x, sp=ranks)
     counts = next(row for row in report.rows if row.name == "output [1]")
     assert counts.verdict == "equal"
+
+
+def test_lengths_that_change():
+    torch.manual_seed(0)
+    reference = Reference(Experts(with_a_mean), torch.randn(2, 13, 16), dynamic=True)
+    for ranks in (2, 3):
+        assert reference.compare(ranks).parity
 
 
 def test_experts_exchange_nothing():
@@ -91,12 +110,6 @@ def test_experts_exchange_nothing():
     exchanges = {row.what: row.bytes for row in report.exchanges}
     assert exchanges.keys() == {"all_to_all", "all_reduce"}
     assert exchanges["all_reduce"] <= 16  # losses and counts
-
-
-def test_a_length_that_the_ranks_don_t_divide_is_refused():
-    torch.manual_seed(0)
-    with pytest.raises(autosp.Unsupported, match="carries the sequence"):
-        autosp.check(Experts(by_inverse), torch.randn(2, 13, 16), sp=2)
 
 
 # ---- What depends on the order of all tokens ----
@@ -158,6 +171,19 @@ def some_rows(model, h, ids, weights):
     _, order, rows, counts, ends = groups(model, h, ids)
     first = rows[:3].sum(0)
     return restored(model, (work(model, rows, ends) + first)[inverse(order)]), counts
+
+
+def sum_of_merged(model, h, ids, weights):
+    _, order, rows, counts, ends = groups(model, h, ids)
+    y = work(model, rows, ends)
+    return restored(model, (y + y.flatten().sum())[inverse(order)]), counts
+
+
+def test_which_of_merged_rows_lie_past_the_end_is_not_known():
+    torch.manual_seed(0)
+    autosp.check(Experts(sum_of_merged), torch.randn(2, 12, 16), sp=2)
+    with pytest.raises(autosp.Unsupported, match=r"sum at test_experts\.py:.*merged"):
+        autosp.check(Experts(sum_of_merged), torch.randn(2, 13, 16), sp=2)
 
 
 @pytest.mark.parametrize("top", [1, 2])
