@@ -53,6 +53,9 @@ def compile(
     DTensor gather it, or better compile the loss in: a function `step(ids, labels)` that calls the
     model and returns the loss is as good as a model.
 
+    Random numbers (dropout, rand, …) come from one number a call, the first rank's, which
+    torch.manual_seed sets: any number of ranks draws what a group of one does.
+
     Args:
         model: an nn.Module, or a function whose tensors are its arguments, parameters and buffers.
 

@@ -110,10 +110,11 @@ def attention_probabilities(model, x, ids):
 
 
 def tokens_in_other_places(model, x, ids):
-    """First, merged with the batch, last, and in a part of a sequence."""
+    """First, merged with the batch, last, with one more, and in a part of a sequence."""
     a = F.dropout(x.transpose(0, 1).reshape(-1, WIDTH), 0.5).view(*x.shape[1::-1], WIDTH)
     b = F.dropout(x.flatten(0, 1), 0.5).view_as(x)
-    return [a.transpose(0, 1) + b + F.dropout(x.mT, 0.5).mT, F.dropout(x[:, 1:], 0.5)]
+    c = F.dropout(F.pad(x, (0, 0, 0, 1)), 0.5)[:, 1:]
+    return [a.transpose(0, 1) + b + c + F.dropout(x.mT, 0.5).mT, F.dropout(x[:, 1:], 0.5)]
 
 
 def channels(model, x, ids):
@@ -151,11 +152,11 @@ def test_masks_are_equal_bit_for_bit():
             assert row.name != "output [2]" or row.verdict == "equal"
 
 
-def trained(rank, seeds):
+def trained(rank, seeds, policy):
     """Two steps, the generator set for the first alone and differently on every rank."""
     made = program(everywhere, 13)
     model, steps = made.make(), []
-    call = autosp.compile(model, backend="aot_eager", outputs="full")
+    call = autosp.compile(model, backend="aot_eager", outputs="full", checkpointing=policy)
     torch.manual_seed(seeds[rank])
     for _ in range(2):
         step = take_step(model, call, made.inputs(), cotangents=True)
@@ -165,9 +166,9 @@ def trained(rank, seeds):
 
 @pytest.mark.gloo
 def test_real_ranks_take_the_first_ones_seed(alone):
-    want = trained(0, [5])
+    want = trained(0, [5], "off")
     assert not want[0][0].equal(want[1][0])
-    for got in gloo_pool.run(2, trained, [5, 6]):
+    for got in gloo_pool.run(2, trained, [5, 6], "full"):
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
 
 
@@ -189,7 +190,8 @@ def test_statistics_are_those_of_torch(p, alone):
     x = torch.randn(512, 512, dtype=torch.float64)
     torch.manual_seed(1)
     first, second = call(x)
-    third, _ = call(x)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        third, _ = call(x)
     torch.manual_seed(1)
     assert call(x)[0].equal(first)  # the user's seed decides
     like = F.dropout(x, p)
