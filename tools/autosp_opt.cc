@@ -121,7 +121,7 @@ void run(const Arguments& arguments) {
     for (const Step& step : pipeline_steps()) std::cout << step.name << '\n';
     return;
   }
-  PipelineState state{parse_graph(read(arguments.file)), arguments.options, {}, {}, {}};
+  PipelineState state{.graph = parse_graph(read(arguments.file)), .options = arguments.options};
   verify(state.graph);
   for (const std::string& name : arguments.steps) run_named(name, state);
   verify(state.graph);

@@ -218,11 +218,11 @@ LocalResult slice_scatter_local(LocalForm& form) {
   const NodeId rows =
       form.is_cut(1) ? form.window(1, number_of(form, start), -number_of(form, start), 0.0, false)
                      : form.rows_at(1, start);
-  return {form.emit(
-      "autosp.merge_rows",
-      {Arg::of(form.operand(0)), Arg::of(rows), Arg::integer_of(static_cast<int64_t>(dim)),
-       Arg::size_of(start), Arg::size_of(count), Arg::size_of(Expr::symbol(kRankSymbol))},
-      {}, local_type(form))};
+  return {form.emit("autosp.merge_rows",
+                    {Arg::of(form.operand(0)), Arg::of(form.as_result(rows)),
+                     Arg::integer_of(static_cast<int64_t>(dim)), Arg::size_of(start),
+                     Arg::size_of(count), Arg::size_of(Expr::symbol(kRankSymbol))},
+                    {}, local_type(form))};
 }
 
 }  // namespace autosp

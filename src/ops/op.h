@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -182,6 +183,7 @@ struct OpDef {
   bool creates = false;  // makes a value from sizes alone (its result is the same on every rank)
   bool differentiable = true;  // false: no gradient flows (comparisons, argmax, …)
   bool einsum = false;         // contracts letters (the score and value products of an attention)
+  bool absorbs = false;        // a row that is masked in one operand adds nothing to a sum
   bool softmax = false;        // normalises along its kWhole letter
 };
 
@@ -221,6 +223,8 @@ bool linear_in_first(const Call& call, const std::vector<bool>& marked);
 // Applies the operator's rule (its `apply` or its line). Throws Unsupported for arguments the rule
 // can't read.
 Application apply_rule(const Call& call);
+// Where rules come from: `apply_rule`, or in tests that with one rule broken.
+using RuleFn = std::function<Application(const Call&)>;
 // For calls without a rule: every operand and result dimension is a kWhole letter of its own.
 Application opaque_application(const Graph& graph, const Node& node);
 

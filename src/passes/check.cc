@@ -38,10 +38,11 @@ std::string describe(const Placement& placement) {
 
 class Checker : private LocalLengths {
  public:
-  explicit Checker(const Graph& graph) : Checker(graph, std::make_unique<Axes>(graph, kNoNames)) {}
+  Checker(const Graph& graph, bool grad_sync)
+      : Checker(graph, std::make_unique<Axes>(graph, kNoNames), grad_sync) {}
   // Of a body that gets `given`, where lengths are as `outer` has found them.
   Checker(const Graph& graph, const Checker& outer, const std::vector<Given>& given)
-      : Checker(graph, Axes::of_body(graph, factors_of(given))) {
+      : Checker(graph, Axes::of_body(graph, factors_of(given)), outer.grad_sync_) {
     adopt(outer);
     for (const Given& input : given) given_.push_back(input.placement);
   }
@@ -82,10 +83,11 @@ class Checker : private LocalLengths {
     }
   }
 
-  Checker(const Graph& graph, std::unique_ptr<Axes> axes)
+  Checker(const Graph& graph, std::unique_ptr<Axes> axes, bool grad_sync)
       : LocalLengths(graph),
         owned_axes_(std::move(axes)),
         axes_(*owned_axes_),
+        grad_sync_(grad_sync),
         placements_(static_cast<size_t>(graph.size())),
         masked_(static_cast<size_t>(graph.size()), false),
         held_(static_cast<size_t>(graph.size()), false) {
@@ -258,8 +260,7 @@ class Checker : private LocalLengths {
     if (!same_axis(in[place], result.at(place)) || extra(result[place]) != more || more < 0)
       fail("has other rows than it is told");
     const bool exact = node.args[5].integer != 0;
-    check_exact(local_symbol(in[place]), exact);
-    check_extent(in[place], node.args[4].as_expr());
+    check_lengths(in[place], node.args[4].as_expr(), exact, ranks_of(node));
     const bool far = node.args[7].integer != 0;
     if (node.args[6].integer != 0 && ((!exact && !far) || more != 0))
       fail("wraps around a sequence that has padding");
@@ -276,8 +277,8 @@ class Checker : private LocalLengths {
       if (op.keeps_rows && result.shape != operand.shape) fail("changes its operand's shape");
     }
     if (op.size > 0) {
-      check_extent(length, node.args.at(op.size).as_expr());
-      check_exact(local_symbol(length), node.args.at(op.size + 1).integer != 0);
+      check_lengths(length, node.args.at(op.size).as_expr(), node.args.at(op.size + 1).integer != 0,
+                    ranks_of(node));
     }
     return std::vector<Placement>(results.size(), op.keeps_rows ? rows : Placement::replicated());
   }
@@ -299,6 +300,9 @@ class Checker : private LocalLengths {
     return std::nullopt;
   }
 
+  // What ends most calls of the engine's operators is the rank, the number of ranks, the group.
+  static const Arg& ranks_of(const Node& node) { return node.args.at(node.args.size() - 2); }
+
   Placement convert(const Node& node, const Conversion& conversion) {
     const NodeId operand = node.args.at(0).value;
     Placement want{conversion.from, {}};
@@ -309,6 +313,9 @@ class Checker : private LocalLengths {
            describe(placements_[operand][0]) + ", not " + describe(want));
     }
     if (held_[operand]) fail("adds up counts of rows past the end of the axis");
+    if (node.target == "autosp.r_to_v" && node.args.size() > 3 && node.args[3].integer == 0 &&
+        (grad_sync_ || graph_.node(operand).input != InputKind::kParameter))
+      fail("leaves a gradient to others, who don't add it up");
     const std::vector<Expr>& in = graph_.node(operand).type.shape;
     const std::vector<Expr>& result = node.type.shape;
     if (conversion.from != Kind::kSharded && conversion.to != Kind::kSharded) {
@@ -325,9 +332,8 @@ class Checker : private LocalLengths {
       } else {
         check_same(in, result, {dim});
         if (result[at] != node.args.at(2).as_expr()) fail("has another length than it is told");
-        const size_t ranks = node.args.size() - 2;
         check_lengths(to_part ? result[at] : in[at], to_part ? in[at] : result[at],
-                      node.args.at(3).integer != 0, node.args[ranks]);
+                      node.args.at(3).integer != 0, ranks_of(node));
       }
     }
     Placement out{conversion.to, {}};
@@ -444,6 +450,7 @@ class Checker : private LocalLengths {
 
   std::vector<Placement> apply(const Node& node, const Application& rule) {
     if (auto wrong = wrong_spelled_sizes(axes_, node); !wrong.empty()) fail(wrong);
+    check_operand_sizes(rule);
     const std::optional<LetterLeaf> leaf = sharded_leaf(node, rule);
     const size_t count = std::max<size_t>(rule.results.size(), 1);
     if (!leaf) {
@@ -475,6 +482,7 @@ class Checker : private LocalLengths {
       fail("runs sharded along a letter that must be " +
            std::string(letter_kind_name(letter.kind)));
     }
+    int cut = 0, masked = 0;
     for (const Operand& operand : rule.operands) {
       const Placement& have = placements_[operand.value].at(operand.element);
       Placement want = Placement::varying();
@@ -499,12 +507,15 @@ class Checker : private LocalLengths {
         fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) +
              ", not " + describe(want));
       }
-      if (have.is_sharded() && masked_[operand.value]) masked_[node.id] = true;
+      cut += have.is_sharded() ? 1 : 0;
+      masked += have.is_sharded() && masked_[operand.value] ? 1 : 0;
     }
+    masked_[node.id] = cut > 0 && masked == cut;
     const Expr& length = axes_.factors().size(axes_.leaf_factor(node.id, *leaf));
     if (is_local(length) && is_extended(length) && letter.kind != LetterKind::kPass && !moves)
       fail("takes rows that a neighbour has too for its own");
-    if (letter.kind == LetterKind::kSum && is_ragged(length) && !masked_[node.id]) {
+    const bool enough = axes_.op(node.id)->absorbs ? masked > 0 : masked == cut;
+    if (letter.kind == LetterKind::kSum && is_ragged(length) && !enough) {
       // Counts of groups, which a product of groups may read and nothing else.
       held_[node.id] =
           axes_.op(node.id)->name == "histc" && axes_.is_bag(axes_.leaf_factor(node.id, *leaf));
@@ -529,6 +540,7 @@ class Checker : private LocalLengths {
 
   std::unique_ptr<Axes> owned_axes_;
   Axes& axes_;
+  bool grad_sync_;
   std::vector<Placement> given_;  // of a body: its inputs
   size_t next_given_ = 0;
   std::vector<std::vector<Placement>> placements_;
@@ -538,8 +550,8 @@ class Checker : private LocalLengths {
 
 }  // namespace
 
-void check_placements(const Graph& graph, const std::vector<Placement>& outputs) {
-  Checker(graph).run(outputs);
+void check_placements(const Graph& graph, const std::vector<Placement>& outputs, bool grad_sync) {
+  Checker(graph, grad_sync).run(outputs);
 }
 
 }  // namespace autosp

@@ -22,8 +22,10 @@
 
 namespace autosp {
 
-// `outputs`: what each output must be. Throws InternalError naming the operator, its source line,
+// `outputs`: what each output must be. `grad_sync`: gradients of parameters are added up inside the
+// program. Throws InternalError naming the operator, its source line,
 // the operand and the two placements that clash.
-void check_placements(const Graph& graph, const std::vector<Placement>& outputs);
+void check_placements(const Graph& graph, const std::vector<Placement>& outputs,
+                      bool grad_sync = true);
 
 }  // namespace autosp

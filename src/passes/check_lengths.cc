@@ -76,8 +76,10 @@ void LocalLengths::check_lengths(const Expr& local, const Expr& global, bool exa
   check_exact(symbol, exact);
   const std::optional<Expr> rest = divide_exact(local, Expr::symbol(symbol));
   if (!rest) fail("has a length that is no multiple of its part, " + local.to_string());
+  if (ranks_ == 0) ranks_ = ranks.integer;
+  if (ranks.integer != ranks_) fail("speaks of another number of ranks");
   const int64_t extent = graph_.hint(global);
-  const int64_t held = graph_.hint(local) * ranks.integer;
+  const int64_t held = graph_.hint(local) * ranks_;
   const auto known =
       extents_.emplace(symbol, extent / std::max<int64_t>(graph_.hint(*rest), 1)).first;
   if (known->second * graph_.hint(*rest) != extent || (exact ? held != extent : held < extent)) {
@@ -134,6 +136,22 @@ void LocalLengths::check_extent(const Expr& length, const Expr& global) {
       extents_.emplace(symbol, extent / std::max<int64_t>(rest ? graph_.hint(*rest) : 1, 1)).first;
   if (!rest || known->second * graph_.hint(*rest) != extent)
     fail("takes " + global.to_string() + " for the length of its axis");
+}
+
+void LocalLengths::check_operand_sizes(const Application& rule) const {
+  for (const Operand& operand : rule.operands) {
+    const Type& value = graph_.node(operand.value).type;
+    const std::vector<Expr>& shape =
+        value.is_tensor() ? value.shape : value.elements.at(operand.element).shape;
+    for (size_t dim = 0; dim < operand.letters.size(); ++dim) {
+      Expr size = 1;
+      for (const LetterId letter : operand.letters[dim]) size *= rule.letters[letter].size;
+      if (!operand.letters[dim].empty() && size != shape.at(dim)) {
+        fail("reads %" + graph_.node(operand.value).name + ", which has " + shape[dim].to_string() +
+             " in dimension " + std::to_string(dim) + ", not " + size.to_string());
+      }
+    }
+  }
 }
 
 }  // namespace autosp

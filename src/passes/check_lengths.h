@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ops/op.h"
 #include "sharding/placement.h"
 
 namespace autosp {
@@ -20,7 +21,9 @@ class LocalLengths {
   // What others have found of lengths that the graph shares with theirs.
   void adopt(const LocalLengths& other) {
     ragged_ = other.ragged_;
+    exact_ = other.exact_;
     extents_ = other.extents_;
+    ranks_ = other.ranks_;
   }
 
  protected:
@@ -53,10 +56,15 @@ class LocalLengths {
   void check_same(const std::vector<Expr>& in, const std::vector<Expr>& out,
                   const std::set<int64_t>& except) const;
 
+  // Dimensions of operands are as long as the rule has them from the result: a part and a whole
+  // don't go together.
+  void check_operand_sizes(const Application& rule) const;
+
   const Graph& graph_;
   const Node* node_ = nullptr;
 
  private:
+  int64_t ranks_ = 0;  // as the first conversion says
   std::set<std::string> shard_symbols_;
   std::map<std::string, std::string>
       trimmed_;                   // length of a trimmed axis -> that of the axis it was cut from

@@ -114,7 +114,7 @@ bool shard(PipelineState& state) {
   std::unique_ptr<Axes> axes;
   std::vector<AttentionRegion> regions;
   const auto analyse = [&] {
-    axes = std::make_unique<Axes>(state.graph, seq_dims);
+    axes = std::make_unique<Axes>(state.graph, seq_dims, state.rules);
     regions = find_attention(*axes);
     choose_heads(*axes, ranks, regions);
     if (exchange) {
@@ -160,7 +160,7 @@ bool check(PipelineState& state) {
       outputs.push_back(info.sharded ? Placement::sharded({static_cast<int>(info.dim), 0})
                                      : Placement::replicated());
     }
-    check_placements(state.graph, outputs);
+    check_placements(state.graph, outputs, state.options.grad_sync);
   }
   return false;
 }
@@ -239,7 +239,7 @@ bool run_step(const Step& step, PipelineState& state) {
 Plan plan(const Graph& imported, const Options& options) {
   check_options(options);
   verify(imported);
-  PipelineState state{imported, options, {}, {}, {}};
+  PipelineState state{.graph = imported, .options = options};
   Plan out;
   for (const Step& step : kSteps) {
     const auto start = std::chrono::steady_clock::now();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ops/op.h"
 #include "passes/elaborate.h"
 #include "sharding/work.h"
 
@@ -49,9 +50,10 @@ Plan plan(const Graph& imported, const Options& options);
 struct PipelineState {
   Graph graph;
   Options options;
-  std::vector<OutputInfo> outputs;
-  std::vector<Expr> divisible;
-  std::vector<RepeatedWork> repeated;
+  std::vector<OutputInfo> outputs = {};
+  std::vector<Expr> divisible = {};
+  std::vector<RepeatedWork> repeated = {};
+  RuleFn rules = apply_rule;  // that `shard` plans with; `check` has its own
 };
 
 struct Step {

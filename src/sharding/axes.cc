@@ -15,18 +15,19 @@ bool is_float_tensor(const Type& type) {
 
 }  // namespace
 
-Axes::Axes(const Graph& graph, const std::map<std::string, int>& seq_dims) : Axes(graph) {
+Axes::Axes(const Graph& graph, const std::map<std::string, int>& seq_dims, const RuleFn& rules)
+    : Axes(rules, graph) {
   apply_rules({});
   name_input_dims(seq_dims);
 }
 
 std::unique_ptr<Axes> Axes::of_body(const Graph& graph, const std::vector<TensorSizes>& inputs) {
-  std::unique_ptr<Axes> axes(new Axes(graph));
+  std::unique_ptr<Axes> axes(new Axes(apply_rule, graph));
   axes->apply_rules(inputs);
   return axes;
 }
 
-Axes::Axes(const Graph& graph) : graph_(graph) {
+Axes::Axes(const RuleFn& rules, const Graph& graph) : graph_(graph), rules_(rules) {
   const auto count = static_cast<size_t>(graph.size());
   ops_.resize(count, nullptr);
   applications_.resize(count);
@@ -92,7 +93,7 @@ void Axes::apply(const Node& node) {
   const OpDef* op = ops_[node.id];
   applications_[node.id] = op == nullptr  ? opaque_application(graph_, node)
                            : op->function ? function_application(graph_, node)
-                                          : apply_rule(Call(graph_, node, *op));
+                                          : rules_(Call(graph_, node, *op));
   link_picked(node);
   const Application& application = applications_[node.id];
   FactorList& letters = letter_factors_[node.id];

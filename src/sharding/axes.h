@@ -58,7 +58,8 @@ class Axes {
  public:
   // Applies every rule and joins factors. `seq_dims`: user input name -> dimension that carries
   // tokens. Throws Unsupported for a seq_dims entry that names no input or dimension.
-  Axes(const Graph& graph, const std::map<std::string, int>& seq_dims);
+  Axes(const Graph& graph, const std::map<std::string, int>& seq_dims,
+       const RuleFn& rules = apply_rule);
   // Of a body whose inputs, in order, have dimensions made of factors of the given sizes; as they
   // are where none are given.
   static std::unique_ptr<Axes> of_body(const Graph& graph, const std::vector<TensorSizes>& inputs);
@@ -145,7 +146,7 @@ class Axes {
   };
   bool close(FactorId copy, FactorId of);
 
-  explicit Axes(const Graph& graph);
+  Axes(const RuleFn& rules, const Graph& graph);
   void apply_rules(const std::vector<TensorSizes>& inputs);
   void apply(const Node& node);
   TensorFactors fresh(const Type& type);
@@ -167,6 +168,7 @@ class Axes {
   NodeId without_casts(NodeId value) const;
 
   const Graph& graph_;
+  RuleFn rules_;
   FactorTable factors_;
   std::vector<const OpDef*> ops_;
   std::vector<Application> applications_;

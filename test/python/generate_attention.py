@@ -151,7 +151,7 @@ def _mask(g, q, k):
     if g.maybe(0.3):
         seen = g.emit("Tensor.expand", seen, batch, 1, rows, columns)
     if g.maybe(0.3):
-        return g.emit("torch.where", seen, 0.0, float("-inf"))
+        return g.emit("Tensor.double", g.emit("torch.where", seen, 0.0, float("-inf")))
     return seen
 
 

@@ -1,5 +1,7 @@
 """Random programs from seeds: a few operators around an attention."""
 
+import dataclasses
+
 import generate_losses  # noqa: F401  registers operators
 import generate_operators  # noqa: F401
 import generate_rows  # noqa: F401
@@ -8,10 +10,15 @@ import torch
 from generate import OPERATORS, Generator
 from generate_attention import attend, start
 from generated import Program
+from symbolic import Symbolic
+
+SYMBOLIC = 0.05  # of all programs: they take longer to make than to run
 
 
-def generate(seed):
-    """The program of a seed. Values that nothing reads are outputs, and a few others."""
+def generate(seed, only=()):
+    """The program of a seed. Values that nothing reads are outputs, and a few others. `only`: the
+    names of the operators to choose from, in place of all.
+    """
     g = Generator(seed)
     # Small values are whole on every rank where a collective costs what it costs really.
     options = {
@@ -26,14 +33,30 @@ def generate(seed):
     attends = g.maybe(0.8) and g.attempt(lambda g: attend(g, h))
     if not attends and g.maybe(0.95):
         options["seq_dims"] = dims
-    weights, functions = zip(*OPERATORS, strict=True)
+    operators = [entry for entry in OPERATORS if not only or entry[1].__name__ in only]
+    weights, functions = zip(*operators, strict=True)
     for _ in range(g.random.randint(1, 9)):
         for function in g.random.choices(functions, weights, k=20):
             if g.attempt(function):
                 break
     if g.maybe(0.3):
         g.attempt(lambda g: attend(g, g.pick(lambda x: x.dim() == 3)))
-    return Program(seed, g.inputs, g.calls, _outputs(g), options)
+    program = Program(seed, g.inputs, g.calls, _outputs(g), options)
+    return _with_symbol(g, program) if g.maybe(SYMBOLIC) else program
+
+
+def _with_symbol(g, program):
+    """The program with a symbol for its tokens, where it doesn't depend on how many there are."""
+    length, ranks = g.sizes.tokens, g.sizes.ranks
+    other = length + g.either(ranks, 2 * ranks) if length % ranks == 0 else length + g.either(1, 2)
+    if length < 7:
+        return program
+    symbolic = dataclasses.replace(program, options=program.options | {"lengths": (length, other)})
+    try:
+        Symbolic(program, length).at(other).run()
+    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+        return program
+    return symbolic
 
 
 def _outputs(g):

@@ -139,7 +139,9 @@ class Step:
 
 @dataclasses.dataclass
 class Program:
-    """`options` are those of a plan, `ranks` and "attention" and the like."""
+    """`options` are those of a plan, "ranks" and "attention" and the like; with "lengths" the first
+    is a symbol, captured at that length, and what is compared is run at the second.
+    """
 
     seed: int
     inputs: list[Input]

@@ -14,6 +14,7 @@ from autosp import fx
 from autosp.errors import AutoSPError, Unsupported
 from autosp.simulate import RanksFailed, run_ranks
 from generated import Module, Program, take_step
+from symbolic import Symbolic
 
 
 @dataclasses.dataclass
@@ -39,15 +40,61 @@ class Outcome:
         return re.sub(r"%\w+|\d+|rank \w+", "…", self.text.splitlines()[0] if self.text else "")
 
 
+class Reference:
+    """A program's step on one device, and a rank's step against it."""
+
+    def __init__(self, program):
+        self.program = program
+        self.values, self.want = program.run()
+        self._cotangents = program.cotangents([self.values[name] for name in program.outputs])
+
+    def step(self, rank, dims, run):
+        """`run(inputs)` gives the outputs of `rank`, sharded along `dims`."""
+        inputs = self.program.make_inputs()
+        leaves = {name: x for name, x in inputs.items() if x.requires_grad}
+        outputs = run(inputs)
+        cotangents = [
+            None if cotangent is None else _part(cotangent, dim, rank, self.program.ranks, x)
+            for cotangent, dim, x in zip(self._cotangents, dims, outputs, strict=True)
+        ]
+        return take_step(outputs, cotangents, leaves)
+
+    def difference(self, dims, steps):
+        """What is not as on one device, in words, or None."""
+        for i, dim in enumerate(dims):
+            if dim is not None:
+                whole = torch.cat([step.outputs[i] for step in steps], dim)
+                for step in steps:
+                    step.outputs[i] = whole
+        size = _size([x for x in self.values.values() if isinstance(x, torch.Tensor)])
+        grad_size = _size(list(self.want.grads.values()))
+        for rank, step in enumerate(steps):
+            outputs = zip(self.program.outputs, step.outputs, self.want.outputs, strict=True)
+            found = [f"{name}: {text}" for name, *x in outputs if (text := difference(*x, size))]
+            for name, got in step.grads.items():
+                if text := difference(got, self.want.grads[name], grad_size):
+                    found.append(f"gradient of {name}: {text}")
+            if found:
+                return f"rank {rank}: {'; '.join(found)}"
+        return None
+
+
 class _Prepared:
     """A program with a reference and a plan for every rank."""
 
     def __init__(self, program):
         self.program = program
-        self.values, self.want = program.run()
-        graph = program.graph(self.values)
         options = dict(program.options)
-        ranks = options.pop("ranks")
+        ranks, lengths = options.pop("ranks"), options.pop("lengths", None)
+        self.lengths = []
+        if lengths is None:
+            self.reference = Reference(program)
+            graph = program.graph(self.reference.values)
+        else:
+            symbolic = Symbolic(program, lengths[0])
+            length = lengths[1] if symbolic.holds(lengths[1]) else lengths[0]
+            graph, self.lengths = symbolic.graph, [length]
+            self.reference = Reference(symbolic.at(length))
         self.plans = []
         for _ in range(ranks):
             module = _copy(graph)
@@ -57,40 +104,19 @@ class _Prepared:
         if len(texts) > 1:
             raise AssertionError("the engine's output differs between two runs")
         self.dims = self.plans[0][1].sharded_dims
-        self.cotangents = program.cotangents([self.values[name] for name in program.outputs])
 
     def run_rank(self, rank):
         module, plan = self.plans[rank]
         plan.write(rank, dist.group.WORLD.group_name)
-        inputs = self.program.make_inputs()
-        leaves = {name: x for name, x in inputs.items() if x.requires_grad}
-        outputs = _interpret(module.graph, list(inputs.values()))
-        cotangents = [
-            None if cotangent is None else _part(cotangent, dim, rank, len(self.plans), x)
-            for cotangent, dim, x in zip(self.cotangents, self.dims, outputs, strict=True)
-        ]
-        return take_step(outputs, cotangents, leaves)
+
+        def run(inputs):
+            return _interpret(module.graph, [*self.lengths, *inputs.values()])
+
+        return self.reference.step(rank, self.dims, run)
 
     def judge(self, steps):
-        for i, dim in enumerate(self.dims):
-            if dim is not None:
-                whole = torch.cat([step.outputs[i] for step in steps], dim)
-                for step in steps:
-                    step.outputs[i] = whole
-        made = [x for x in self.values.values() if isinstance(x, torch.Tensor)]
-        for rank, step in enumerate(steps):
-            found = [
-                f"{self.program.outputs[i]}: {text}"
-                for i, (got, want) in enumerate(zip(step.outputs, self.want.outputs, strict=True))
-                if (text := difference(got, want, _size(made)))
-            ]
-            grads = list(self.want.grads.values())
-            for name, got in step.grads.items():
-                if text := difference(got, self.want.grads[name], _size(grads)):
-                    found.append(f"gradient of {name}: {text}")
-            if found:
-                return Outcome(self.program, "mismatch", f"rank {rank}: {'; '.join(found)}")
-        return Outcome(self.program, "parity")
+        text = self.reference.difference(self.dims, steps)
+        return Outcome(self.program, "mismatch" if text else "parity", text or "")
 
 
 def difference(got, want, scale):
@@ -114,7 +140,7 @@ def difference(got, want, scale):
 
 def _size(tensors):
     floats = [x.detach() for x in tensors if x is not None and x.is_floating_point()]
-    return max((float(x.nan_to_num(0, 0, 0).norm()) for x in floats), default=0.0)
+    return max([1e-4, *(float(x.nan_to_num(0, 0, 0).norm()) for x in floats)])
 
 
 def _part(whole, dim, rank, ranks, like):
@@ -149,10 +175,11 @@ def _interpret(graph, inputs):
 def prepare(program):
     """_Prepared, or the outcome of a program that is not run."""
     try:
-        values = program.run()
+        program.run()
+        if "lengths" in program.options:
+            Symbolic(program, program.options["lengths"][0])
     except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
         return Outcome(program, "invalid", str(error))
-    del values
     try:
         return _Prepared(program)
     except Unsupported as error:

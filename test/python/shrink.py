@@ -69,7 +69,7 @@ def _fewer_calls(program):
 
 
 def _simpler_options(program):
-    for name in ("attention", "outputs"):
+    for name in ("attention", "outputs", "lengths"):
         if name in program.options:
             options = {k: v for k, v in program.options.items() if k != name}
             yield dataclasses.replace(program, options=options)

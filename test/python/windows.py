@@ -96,7 +96,10 @@ def rows_written(m, x, ids):
     z = torch.zeros_like(x)
     z[:, :-2] += x[:, 2:]
     z[:, 4:7] = m.rows
-    return y, z
+    w = (x * m.vector)[:, :9]
+    w[:, 1:3] += m.rows[:2]
+    w[:, 4] = m.vector
+    return y, z, w
 
 
 @form
