@@ -28,8 +28,8 @@ SOURCES = [
     (range(2100, 2140), ("reduction", "binary")),
 ]
 
-# Which rows are taken, and in what order, and which heads are copied, the checker can't know: a plan
-# doesn't say what it was made from.
+# Which rows are taken, in what order, and which heads are copied, the checker cannot know: a plan
+# does not say what it was made from.
 BY_VALUES = re.compile(
     r"plan: autosp\.(halo|\w+_rows|rows_at|scan_extremes|repeat_heads), "
     r"|rule: .*, (window|shift|prefix|pick) as "
