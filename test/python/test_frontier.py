@@ -103,13 +103,15 @@ def test_no_backward_no_frontier():
 
 
 def test_one_rank_runs_what_cannot_be_cut():
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
-    found = autosp.frontier(lambda x: model(x).cumsum(0).sum(), torch.randn(64, 8), sp=1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+
+    def step(x):
+        return model(x * torch.randint_like(x, 9)).cumsum(0).sum()
+
+    found = autosp.frontier(step, torch.randn(64, 8), sp=1)
     assert found.local_length == 0
     assert found.named["stock"].kept_bytes > 0
-    explained = autosp.explain(
-        lambda x: model(x).cumsum(0).sum(), torch.randn(64, 8), 1, device="cpu"
-    )
+    explained = autosp.explain(step, torch.randn(64, 8), 1, device="cpu")
     assert str(explained) == str(explained.memory)
 
 
