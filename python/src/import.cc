@@ -407,7 +407,8 @@ class Importer {
   void read_guards(nb::handle environment) {
     std::vector<SizeGuard> guards;
     for (nb::handle guard : nb::object(environment.attr("guards"))) {
-      const nb::object condition = guard.attr("expr");
+      // As sizes are written: without the symbols that others have replaced.
+      const nb::object condition = environment.attr("replace")(guard.attr("expr"));
       const auto kind = nb::cast<std::string>(condition.attr("__class__").attr("__name__"));
       if (kind != "Equality" && kind != "LessThan") continue;
       const nb::tuple sides = nb::cast<nb::tuple>(condition.attr("args"));
