@@ -146,8 +146,12 @@ void LocalLengths::check_operand_sizes(const Application& rule) const {
     for (size_t dim = 0; dim < operand.letters.size(); ++dim) {
       Expr size = 1;
       for (const LetterId letter : operand.letters[dim]) size *= rule.letters[letter].size;
-      if (!operand.letters[dim].empty() && size != shape.at(dim)) {
-        fail("reads %" + graph_.node(operand.value).name + ", which has " + shape[dim].to_string() +
+      const Expr& has = shape.at(dim);
+      // The program's guards may make two expressions one number, but never a part a whole.
+      const bool same =
+          size == has || (graph_.hint(size) == graph_.hint(has) && is_local(size) == is_local(has));
+      if (!operand.letters[dim].empty() && !same) {
+        fail("reads %" + graph_.node(operand.value).name + ", which has " + has.to_string() +
              " in dimension " + std::to_string(dim) + ", not " + size.to_string());
       }
     }

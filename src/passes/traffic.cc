@@ -92,12 +92,14 @@ int64_t row_bytes(const Graph& graph, const Node& node, size_t dim_argument) {
   return graph.bytes(type) / std::max<int64_t>(graph.hint(type.shape.at(dim)), 1);
 }
 
-// Bytes of what an extreme adds up over the ranks beside gathering everyone's: how many rows share
-// it, or the value at the place that was found.
+// Bytes of what is added up over the ranks beside gathering everyone's extremes: how many rows
+// share one, the value at the place that was found, the sum of exponentials.
 int64_t added_up(const Graph& graph, const Node& node) {
   if (node.target == "autosp.extreme_rows") return graph.bytes(node.type.elements.at(0));
+  if (node.target == "autosp.softmax_rows") return row_bytes(graph, node, 2);
   if (node.target != "autosp.reduce_rows") return 0;
   const std::string& kind = node.args.at(1).text;
+  if (kind == "logsumexp") return graph.bytes(node.type);
   const bool largest = kind == "norm" && std::isinf(node.args.at(5).number);
   if (kind != "amax" && kind != "amin" && !largest) return 0;
   return graph.bytes(Type::tensor(DType::kInt64, node.type.shape));
