@@ -9,10 +9,6 @@
 namespace autosp {
 namespace {
 
-Type local_type(const LocalForm& form) {
-  return Type::tensor(form.call().result().dtype, form.local_shape());
-}
-
 Application created(const Call& call, LetterKind kind) {
   Application application;
   application.results.push_back(fresh_letters(application, call.result(), "x", kind));

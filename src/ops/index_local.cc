@@ -12,10 +12,6 @@ namespace {
 
 Arg everything() { return Arg::slice_of(Arg::none(), Arg::none(), Arg::none()); }
 
-Type local_type(const LocalForm& form) {
-  return Type::tensor(form.call().result().dtype, form.local_shape());
-}
-
 bool contains(const DimLetters& dim, LetterId letter) {
   return std::find(dim.begin(), dim.end(), letter) != dim.end();
 }

@@ -77,6 +77,17 @@ class LocalForm {
   virtual NodeId as_result(NodeId rows) = 0;
 };
 
+// The type of the call's result on a rank: a tensor, or a tuple of them.
+inline Type local_type(const LocalForm& form) {
+  Type type = form.call().result();
+  if (type.is_tensor()) type.shape = form.local_shape();
+  for (size_t i = 0; i < type.elements.size(); ++i) {
+    if (type.elements[i].is_tensor())
+      type.elements[i].shape = form.local_shape(static_cast<int>(i));
+  }
+  return type;
+}
+
 // The result of a local form. Unless `replicated`, the placement follows from the letters (S, or P
 // for a summed letter).
 struct LocalResult {

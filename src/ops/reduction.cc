@@ -221,13 +221,7 @@ LocalResult norm_local(LocalForm& form) {
 LocalResult place_local(LocalForm& form) {
   const Call& call = form.call();
   const Type& type = call.result();
-  if (!sees_all_rows(form)) {
-    Type local = type;
-    if (type.is_tensor()) local.shape = form.local_shape();
-    for (size_t i = 0; i < local.elements.size(); ++i)
-      local.elements[i].shape = form.local_shape(static_cast<int>(i));
-    return {form.emit_same(std::move(local))};
-  }
+  if (!sees_all_rows(form)) return {form.emit_same(local_type(form))};
   const bool places = call.op().name == "argmax";
   if (type.is_tensor() && !places) return extreme_local(form);
   std::vector<Arg> args = {Arg::of(form.operand(0)), Arg::bool_of(!is_minimum(call)),
@@ -252,13 +246,7 @@ double correction_of(const Call& call) {
 LocalResult variance_local(LocalForm& form) {
   const Call& call = form.call();
   const Type& type = call.result();
-  if (!sees_all_rows(form)) {
-    Type local = type;
-    if (type.is_tensor()) local.shape = form.local_shape();
-    for (size_t i = 0; i < local.elements.size(); ++i)
-      local.elements[i].shape = form.local_shape(static_cast<int>(i));
-    return {form.emit_same(std::move(local))};
-  }
+  if (!sees_all_rows(form)) return {form.emit_same(local_type(form))};
   const Type& input = tensor_type(call, "input");
   Expr count = 1;
   for (const int64_t dim : reduced_dims(call)) count *= input.shape[static_cast<size_t>(dim)];

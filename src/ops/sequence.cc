@@ -63,17 +63,6 @@ bool runs_along_rows(const LocalForm& form) {
   return form.application().letters[static_cast<size_t>(form.letter())].kind == LetterKind::kScan;
 }
 
-Type local_type(const LocalForm& form) {
-  Type type = form.call().result();
-  if (type.is_tensor()) {
-    type.shape = form.local_shape();
-    return type;
-  }
-  for (size_t i = 0; i < type.elements.size(); ++i)
-    type.elements[i].shape = form.local_shape(static_cast<int>(i));
-  return type;
-}
-
 LocalResult scan_local(LocalForm& form) {
   const Type type = local_type(form);
   if (!runs_along_rows(form)) return {form.emit_same(type)};

@@ -12,10 +12,6 @@
 namespace autosp {
 namespace {
 
-Type local_type(const LocalForm& form) {
-  return Type::tensor(form.call().result().dtype, form.local_shape());
-}
-
 bool is_tensor_to_tensor(const Call& call) {
   return call.tensor("self") != nullptr && call.result().is_tensor();
 }

@@ -17,10 +17,6 @@
 namespace autosp {
 namespace {
 
-Type local_type(const LocalForm& form) {
-  return Type::tensor(form.call().result().dtype, form.local_shape());
-}
-
 Letter& letter_of(Application& application, LetterId letter) {
   return application.letters[static_cast<size_t>(letter)];
 }

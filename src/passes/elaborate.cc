@@ -264,14 +264,6 @@ void Elaborator::emit_sharded(const Node& node) {
   } else if (op.localize != nullptr) {
     result = op.localize(local);
   } else {
-    Type type = node.type;
-    if (type.is_tensor()) {
-      type.shape = local.local_shape(0);
-    } else {
-      for (int i = 0; i < static_cast<int>(type.elements.size()); ++i) {
-        if (type.elements[i].is_tensor()) type.elements[i].shape = local.local_shape(i);
-      }
-    }
     if (rule.letters[placed.sharded->letter].kind == LetterKind::kSum) {
       // Rows past the end of a ragged axis must not reach the sum.
       for (const Operand& operand : rule.operands) {
@@ -281,7 +273,7 @@ void Elaborator::emit_sharded(const Node& node) {
             values_.as(operand.value, want, node), operand.value, operand.element, want, 0.0, node);
       }
     }
-    result.node = local.emit_same(std::move(type));
+    result.node = local.emit_same(local_type(local));
     masked_.clear();
   }
   const Placement produced =
