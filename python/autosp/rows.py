@@ -368,14 +368,18 @@ def _product(x, dims, keep):
     return x
 
 
+def _contenders(x, largest, dim, size, exact, rank):
+    """The rows without gradient; those past the end, copies of the last, can't be extreme."""
+    if exact:
+        return x.detach()
+    worst = float("-inf") if largest else float("inf")
+    return x.detach().masked_fill(_rows_past_end(x, dim, size, rank), worst)
+
+
 def _extreme(x, largest, dims, cut, size, exact, rank, ranks, group):
     """Equal extremes share the gradient, wherever they are."""
     find = torch.amax if largest else torch.amin
-    rows = x.detach()
-    if not exact:
-        # the last row's copies would have a share
-        worst = float("-inf") if largest else float("inf")
-        rows = rows.masked_fill(_rows_past_end(x, cut, size, rank), worst)
+    rows = _contenders(x, largest, cut, size, exact, rank)
     each = _gather(find(rows, dims, True), cut, ranks, True, ranks, group)
     extreme = find(each, [cut], True)
     hits = rows == extreme
@@ -415,10 +419,7 @@ def variance_rows(x, dims, cut, keepdim, root, correction, count, size, exact, r
 def extreme_rows(x, largest, dim, keepdim, size, exact, rank, ranks, group):
     """S -> R, R: the maximum or minimum and its position. Of equal ones the first rank's."""
     find = torch.max if largest else torch.min
-    rows = x.detach()
-    if not exact:
-        worst = float("-inf") if largest else float("inf")
-        rows = rows.masked_fill(_rows_past_end(x, dim, size, rank), worst)
+    rows = _contenders(x, largest, dim, size, exact, rank)
     values, places = find(rows, dim, True)
     every = _gather(values, dim, ranks, True, ranks, group)
     where = _gather(places + rank * x.size(dim), dim, ranks, True, ranks, group)
