@@ -4,6 +4,7 @@ A form gets the model, token activations [2, length, 24] and the token ids; it r
 compared, first what the second attention gets.
 """
 
+import pytest
 import torch
 import torch.nn.functional as F
 from programs import VOCABULARY, Program
@@ -51,3 +52,16 @@ def program(function, length):
         return {"ids": torch.randint(0, VOCABULARY, (2, length), generator=generator)}
 
     return Program(make, inputs)
+
+
+_SLOW = pytest.mark.slow
+on_ranks_and_lengths = pytest.mark.parametrize(
+    ("ranks", "length"),
+    [
+        (2, 12),
+        pytest.param(2, 13, marks=_SLOW),
+        pytest.param(3, 12, marks=_SLOW),
+        pytest.param(3, 14, marks=_SLOW),
+        (4, 13),
+    ],
+)
