@@ -374,9 +374,10 @@ class Importer {
     }
     for (auto [symbol, hint] : nb::cast<nb::dict>(facts[1])) {
       if (hint.is_none()) {
-        throw Unsupported(
-            where() + "the size " + text +
-            " depends on data, so no rank can know its part of it before the program runs");
+        throw Unsupported(where() + "the size " + text +
+                          " depends on data, so no rank can know its part of it before the program "
+                          "runs. Keep all rows and give those that are not wanted a weight of zero "
+                          "(torch.where), or pick them outside of the compiled function.");
       }
       program_->graph.hints[nb::cast<std::string>(symbol)] = nb::cast<int64_t>(hint);
     }

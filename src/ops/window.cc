@@ -361,9 +361,10 @@ LocalResult cat_local(LocalForm& form) {
     NodeId rows = kNoNode;
     if (form.is_cut(i)) {
       if (!at.is_constant()) {
-        throw Unsupported(call.where() + ": %" + source.name +
-                          " carries the sequence and stands behind another one, which is not "
-                          "supported. Keep sequences in tensors of their own");
+        throw Unsupported(
+            call.where() + ": dimension " + std::to_string(dim) + " of %" + source.name +
+            " carries the sequence and stands behind another one, which is not supported: a rank's "
+            "part would lie on two. Keep sequences in tensors of their own");
       }
       const int64_t before = at.constant_value();
       rows = form.window(i, before, form.extra() - before, 0.0, false);

@@ -62,9 +62,10 @@ NodeId LocalRows::window(size_t operand, int64_t before, int64_t after, double f
   type.shape[static_cast<size_t>(dim)] = rows;
   if (more > 0) {
     if (before > 0 || after > more || wrap) {
-      throw Unsupported(call_.where() + ": it needs neighbours of rows of %" +
+      throw Unsupported(call_.where() + ": dimension " + std::to_string(dim) + " of %" +
                         axes_.graph().node(application().operands[operand].value).name +
-                        " that an operator before it has made up at the ends of the sequence, "
+                        " carries the sequence, and this operator needs neighbours of rows that an "
+                        "operator before it has made up at the ends of the sequence, "
                         "which is not supported. Cut them off first, or make up all rows at once");
     }
     std::vector<Arg> index(static_cast<size_t>(dim),

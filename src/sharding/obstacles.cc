@@ -4,26 +4,67 @@
 #include <string>
 
 #include "sharding/functions.h"
+#include "sharding/placement.h"
 #include "support/error.h"
 
 namespace autosp {
 namespace {
 
-// Why a node can't be cut along the token axis: the kinds of its letters that say so.
-std::string obstacles(const Axes& axes, NodeId node) {
-  const Application& rule = axes.application(node);
-  std::string out;
-  for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    const FactorList leaves = axes.letter_leaves(node, letter);
-    const std::string kind(letter_kind_name(rule.letters[letter].kind));
-    const bool tokens = std::any_of(leaves.begin(), leaves.end(),
-                                    [&](FactorId leaf) { return axes.is_token(leaf); });
-    if (tokens && rule.letters[letter].kind != LetterKind::kPass &&
-        out.find(kind) == std::string::npos) {
-      out += (out.empty() ? "" : ", ") + kind;
-    }
+// Why a node can't be cut along the token axis, and what to do instead.
+struct Reason {
+  std::string why;
+  std::string instead;
+};
+
+Reason reason(const Axes& axes, NodeId node, const Operand& operand, const Occurrence& tokens,
+              const std::optional<LetterLeaf>& leaf) {
+  const FactorId factor =
+      axes.value_leaves(operand.value, operand.element)[tokens.dim][tokens.position];
+  if (axes.extension(factor) > 0) {
+    return {
+        " with rows made up at its ends, which two ranks hold and which this operator would "
+        "count twice",
+        "Cut those rows off first, or work on each row alone"};
   }
-  return out.empty() ? "its parts would not be contiguous" : out;
+  const std::vector<Letter>& letters = axes.application(node).letters;
+  const LetterKind kind = leaf ? letters[leaf->letter].kind : LetterKind::kWhole;
+  const bool shared = leaf && axes.letter_leaves(node, leaf->letter).size() > 1;
+  const auto is = [&](LetterKind wanted) {
+    return kind == wanted || (leaf && std::any_of(letters.begin(), letters.end(), [&](auto& other) {
+                                return other.kind == wanted && other.link == leaf->letter;
+                              }));
+  };
+  if (axes.is_bag(factor)) {
+    return {
+        ", in the order in which the program has sorted it, and this operator depends on that "
+        "order, which no rank knows alone",
+        "Pick the rows back into their own order first, or work on each row alone"};
+  }
+  if (is(LetterKind::kBag)) {
+    return {
+        ", and this operator puts the tokens in another order, which no rank knows alone",
+        "Sort a small key that has no gradient (an expert's number), or sort within each token"};
+  }
+  if (needs_other_rows(kind) || is(LetterKind::kShift) || is(LetterKind::kPrefix)) {
+    if (shared) {
+      return {
+          ", and this operator needs rows of other ranks, which it can't ask for where the "
+          "sequence shares its dimension with another axis",
+          "Give the sequence a dimension of its own first (unflatten)"};
+    }
+    return {", and the rows of this operator's result are divided among the ranks at other places",
+            "Keep the sequence's length: mask the rows that are not wanted, and pad or cut the "
+            "program's "
+            "inputs instead"};
+  }
+  if (kind == LetterKind::kPass || kind == LetterKind::kQuery) {
+    return {", and a rank's part would not be contiguous in the result",
+            "Keep the sequence in a dimension of its own, or the outer one of those that it shares "
+            "a dimension with"};
+  }
+  return {", and this operator must see all of it at once",
+          "Work on each token alone, reduce over the tokens (sum, mean, max, logsumexp), or move "
+          "the operator out of the compiled function"};
 }
 
 // What keeps a function from running on parts along the letter of its tokens.
@@ -31,7 +72,7 @@ std::string of_function(const Axes& axes, NodeId node, const std::optional<Lette
   const std::string inner = leaf ? function_obstacle(axes.graph(), node, leaf->letter) : "";
   return "this torch.autograd.Function can't run on a part of it" +
          (inner.empty() ? "" : ": " + inner) +
-         ". Let its forward and backward work on each token alone, or sum over tokens";
+         ". Let its forward and backward work on each token alone, or sum over tokens.";
 }
 
 std::string of_registered(const Axes& axes, int ranks, NodeId node,
@@ -62,28 +103,32 @@ std::string of_registered(const Axes& axes, int ranks, NodeId node,
 
 }  // namespace
 
+std::string carries_sequence(const Axes& axes, const Node& node, NodeId value, int dim) {
+  return node.target + (node.source.empty() ? "" : " at " + node.source) + ": dimension " +
+         std::to_string(dim) + " of %" + axes.graph().node(value).name + " carries the sequence";
+}
+
+std::string needs_whole(int ranks) {
+  return "It would need the whole sequence on every rank, " + std::to_string(ranks) +
+         " times the work and memory. ";
+}
+
 void refuse_cut(const Axes& axes, int ranks, const Node& node, const Operand& operand,
                 const Occurrence& tokens) {
   const OpDef* op = axes.op(node.id);
   const auto leaf = axes.letter_at(node.id, operand.letters, tokens);
-  const std::string start = node.target + (node.source.empty() ? "" : " at " + node.source) +
-                            ": dimension " + std::to_string(tokens.dim) + " of %" +
-                            axes.graph().node(operand.value).name + " carries the sequence, and ";
+  const std::string start = carries_sequence(axes, node, operand.value, tokens.dim);
   if (op == nullptr) {
-    throw Unsupported(
-        start +
-        "AutoSP has no rule for this operator. Running it whole on every rank would repeat its "
-        "work and memory " +
-        std::to_string(ranks) +
-        " times. Express it with operators from the supported list, give it a rule if it is an "
-        "operator of your own (autosp.register_rule), or move it out of the compiled function.");
+    throw Unsupported(start + ", and AutoSP has no rule for this operator. " + needs_whole(ranks) +
+                      "Express it with operators from the supported list, give it a rule if it is "
+                      "an operator of your own (autosp.register_rule), or move it out of the "
+                      "compiled function.");
   }
-  if (op->function) throw Unsupported(start + of_function(axes, node.id, leaf));
-  if (op->registered) throw Unsupported(start + of_registered(axes, ranks, node.id, leaf));
-  throw Unsupported(
-      start + "this operator can't be computed on a part of it (" + obstacles(axes, node.id) +
-      "). It would need the whole sequence on every rank. Work on each token alone, reduce with "
-      "sum or mean, or move the operator out of the compiled function.");
+  if (op->function) throw Unsupported(start + ", and " + of_function(axes, node.id, leaf));
+  if (op->registered)
+    throw Unsupported(start + ", and " + of_registered(axes, ranks, node.id, leaf));
+  const Reason found = reason(axes, node.id, operand, tokens, leaf);
+  throw Unsupported(start + found.why + ". " + needs_whole(ranks) + found.instead + ".");
 }
 
 }  // namespace autosp

@@ -398,7 +398,7 @@ void Placements::tie_extended(FlowNetwork& network, const std::vector<int>& vari
       const int producer = variable[operand.value];
       if (extended(operand.value, operand.element, have)) {
         network.add_edge(producer, have == want ? variable[node.id] : sink, FlowNetwork::kInfinite);
-        if (have != want) extension_obstacles_.emplace(operand.value, node.id);
+        if (have != want) extension_obstacles_.emplace(operand.value, std::pair(node.id, have.dim));
       }
       if (extended(operand.value, operand.element, want))
         network.add_edge(variable[node.id], have == want ? producer : sink, FlowNetwork::kInfinite);
@@ -414,13 +414,13 @@ void Placements::tie_extended(FlowNetwork& network, const std::vector<int>& vari
 
 // Activations with rows made up at the ends, whole on every rank because of one reader.
 void Placements::refuse_whole_extended() const {
-  for (const auto& [value, reader] : extension_obstacles_) {
+  for (const auto& [value, obstacle] : extension_obstacles_) {
     if (nodes_[value].sharded || !axes_.facts(value).activation()) continue;
-    const Node& node = axes_.graph().node(reader);
-    throw Unsupported(node.target + (node.source.empty() ? "" : " at " + node.source) +
-                      ": it reads %" + axes_.graph().node(value).name +
-                      ", the sequence with rows made up at its ends, in a way that needs all of it "
-                      "on every rank. Cut those rows off first");
+    const auto& [reader, dim] = obstacle;
+    throw Unsupported(carries_sequence(axes_, axes_.graph().node(reader), value, dim) +
+                      " with rows made up at its ends, which two ranks hold, and this operator "
+                      "doesn't take each rank's as they are. " +
+                      needs_whole(ranks_) + "Cut those rows off first.");
   }
 }
 
@@ -433,15 +433,18 @@ void Placements::refuse_whole_bags() const {
       continue;
     for (const Operand& operand : axes_.application(node.id).operands) {
       if (!axes_.facts(operand.value).activation()) continue;
-      const Node& reason = axes_.graph().node(bag_obstacle_);
+      const std::vector<Occurrence> tokens =
+          axes_.token_occurrences(operand.value, operand.element);
+      if (tokens.empty()) continue;
+      const auto cut = axes_.find_cut(node.id, operand.letters, *candidates_[node.id]);
       throw Unsupported(
-          reason.target + (reason.source.empty() ? "" : " at " + reason.source) +
-          ": it depends on the order of tokens that the program has sorted, which no rank knows "
-          "without all of them (%" +
-          node.name +
-          " works on the sorted tokens). Sort by a small key (an expert's number), pick rows with "
-          "the sorted indices, work on each row or on groups whose ends are the running total of "
-          "torch.histc over the sorted key, and pick the rows back with the inverse permutation.");
+          carries_sequence(axes_, axes_.graph().node(bag_obstacle_), operand.value,
+                           cut.value_or(tokens[0]).dim) +
+          ", and this operator depends on the order in which the program has sorted it (%" +
+          node.name + "), which no rank knows alone. " + needs_whole(ranks_) +
+          "Sort by a small key (an expert's number), pick rows with the sorted indices, work on "
+          "each row or on groups whose ends are the running total of torch.histc over the sorted "
+          "key, and pick the rows back with the inverse permutation.");
     }
   }
 }

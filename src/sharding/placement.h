@@ -18,6 +18,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "flow/max_flow.h"
@@ -91,8 +92,9 @@ class Placements {
   int64_t latency_bytes_;
   std::vector<NodePlacement> nodes_;
   std::vector<std::optional<LetterLeaf>> candidates_;
-  std::vector<Placement> given_;                  // of a body: by value, those of inputs
-  std::map<NodeId, NodeId> extension_obstacles_;  // extended value -> a reader that wants it whole
+  std::vector<Placement> given_;  // of a body: by value, those of inputs
+  // Extended value -> a reader that wants it whole, and the dimension of its rows.
+  std::map<NodeId, std::pair<NodeId, int>> extension_obstacles_;
   NodeId bag_obstacle_ = kNoNode;  // the first operator for whose sake sorted tokens stay whole
 };
 
