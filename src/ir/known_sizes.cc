@@ -22,21 +22,6 @@ const Expr::Atom* only_atom(const Expr& size) {
   return alone ? terms[0].factors[0].atom.get() : nullptr;
 }
 
-// A remainder that is zero says what its symbol is a multiple of.
-std::optional<Multiple> multiple(const Expr& remainder) {
-  const Expr::Atom* atom = only_atom(remainder);
-  if (atom == nullptr || atom->kind != Expr::AtomKind::kMod) return std::nullopt;
-  const std::optional<int64_t> divisor = atom->arguments[1].as_constant();
-  const std::vector<Expr::Term> terms = atom->arguments[0].terms();
-  if (!divisor || *divisor < 2 || terms.size() != 1 || terms[0].factors.size() != 1 ||
-      terms[0].factors[0].power != 1)
-    return std::nullopt;
-  const Expr::Atom& of = *terms[0].factors[0].atom;
-  const int64_t rest = *divisor / std::gcd(*divisor, terms[0].coefficient);
-  if (of.kind != Expr::AtomKind::kSymbol || rest == 1) return std::nullopt;
-  return Multiple{of.name, rest};
-}
-
 // The difference without factors that all of its terms have.
 Expr without_common_factors(Expr difference) {
   const std::vector<Expr::Term> terms = difference.terms();
@@ -62,6 +47,36 @@ Expr without_common_factors(Expr difference) {
   return difference;
 }
 
+// A remainder that is zero says what its symbol is a multiple of.
+std::optional<Multiple> from_remainder(const Expr& remainder) {
+  const Expr::Atom* atom = only_atom(remainder);
+  if (atom == nullptr || atom->kind != Expr::AtomKind::kMod) return std::nullopt;
+  const std::optional<int64_t> divisor = atom->arguments[1].as_constant();
+  const std::vector<Expr::Term> terms = atom->arguments[0].terms();
+  if (!divisor || *divisor < 2 || terms.size() != 1 || terms[0].factors.size() != 1 ||
+      terms[0].factors[0].power != 1)
+    return std::nullopt;
+  const Expr::Atom& of = *terms[0].factors[0].atom;
+  const int64_t rest = *divisor / std::gcd(*divisor, terms[0].coefficient);
+  if (of.kind != Expr::AtomKind::kSymbol || rest == 1) return std::nullopt;
+  return Multiple{of.name, rest};
+}
+
+// s == n*(s//n) says the same.
+std::optional<Multiple> from_quotient(const Expr& difference) {
+  for (const Expr::Term& term : difference.terms()) {
+    if (term.factors.size() != 1) continue;
+    const Expr::Atom& atom = *term.factors[0].atom;
+    if (atom.kind != Expr::AtomKind::kFloorDiv) continue;
+    const std::vector<std::string> names = atom.arguments[0].symbols();
+    const std::optional<int64_t> divisor = atom.arguments[1].as_constant();
+    if (!divisor || names.size() != 1 || atom.arguments[0] != Expr::symbol(names[0])) continue;
+    const Expr rest = atom.arguments[0] - Expr(*divisor) * floor_div(atom.arguments[0], *divisor);
+    if (difference == rest || difference == -rest) return Multiple{names[0], *divisor};
+  }
+  return std::nullopt;
+}
+
 bool mentions(const Expr& size, const std::string& symbol) {
   const std::vector<std::string> symbols = size.symbols();
   return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
@@ -73,7 +88,11 @@ KnownSizes known_sizes(const std::vector<SizeGuard>& guards) {
   std::map<std::string, int64_t> multiples;
   std::map<std::string, Expr> solved;
   for (const SizeGuard& guard : guards) {
-    if (const std::optional<Multiple> found = multiple(guard.left - guard.right)) {
+    const Expr difference = guard.left - guard.right;
+    if (difference.is_constant()) continue;
+    std::optional<Multiple> found = from_remainder(difference);
+    if (!found && guard.equal) found = from_quotient(without_common_factors(difference));
+    if (found) {
       int64_t& of = multiples.try_emplace(found->symbol, 1).first->second;
       of = std::lcm(of, found->of);
     }

@@ -97,14 +97,15 @@ void LocalLengths::check_same(const std::vector<Expr>& in, const std::vector<Exp
 }
 
 int64_t LocalLengths::extra(const Expr& length) const {
-  const std::string symbol = local_symbol(untrimmed(length));
-  const std::optional<int64_t> rows = (untrimmed(length) - Expr::symbol(symbol)).as_constant();
-  if (!rows) fail("has " + length.to_string() + " rows, which are not a part's");
-  return *rows;
+  const Expr symbol = Expr::symbol(local_symbol(untrimmed(length)));
+  const Expr rows = untrimmed(length).substitute({{symbol.to_string(), Expr(0)}});
+  if (!rows.is_constant() || !divide_exact(untrimmed(length) - rows, symbol))
+    fail("has " + length.to_string() + " rows, which are not a part's");
+  return rows.constant_value();
 }
 
 bool LocalLengths::same_axis(const Expr& a, const Expr& b) const {
-  return local_symbol(untrimmed(a)) == local_symbol(untrimmed(b));
+  return untrimmed(a) - Expr(extra(a)) == untrimmed(b) - Expr(extra(b));
 }
 
 Expr LocalLengths::untrimmed(const Expr& length) const {

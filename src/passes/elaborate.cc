@@ -403,18 +403,18 @@ Arg Elaborator::emit_output(const Arg& output, OutputInfo& info) {
   out.value = values_.local(output.value);
   if (have.is_sharded()) {
     const std::vector<FactorList> leaves = axes_.value_leaves(output.value, 0);
-    const auto alone = [&](const Occurrence& where) {
+    const auto contiguous = [&](const Occurrence& where) {
       const FactorId leaf = leaves[where.dim][where.position];
-      return leaves[where.dim].size() == 1 && layout().is_exact(leaf) && axes_.is_token(leaf);
+      return where.position == 0 && layout().is_exact(leaf) && axes_.is_token(leaf);
     };
     // What an attention gives by heads is handed back by tokens.
     const std::vector<Occurrence> tokens = axes_.token_occurrences(output.value, 0);
-    const auto place = std::find_if(tokens.begin(), tokens.end(), alone);
-    if (options_.outputs != "full" && !alone(have.where) && place != tokens.end()) {
+    const auto place = std::find_if(tokens.begin(), tokens.end(), contiguous);
+    if (options_.outputs != "full" && !contiguous(have.where) && place != tokens.end()) {
       have = Placement::sharded(*place);
       out.value = values_.as(output.value, have, node);
     }
-    if (options_.outputs == "local" || (options_.outputs == "auto" && alone(have.where))) {
+    if (options_.outputs == "local" || (options_.outputs == "auto" && contiguous(have.where))) {
       info = {true, have.where.dim, node.type.shape[have.where.dim]};
     } else {
       if (options_.outputs == "auto" && old_.bytes(node.type) > kGatheredOutputBytes) {

@@ -9,8 +9,10 @@ namespace autosp {
 bool Layout::is_exact(FactorId leaf) const {
   if (const auto found = given_.find(leaf); found != given_.end()) return found->second.second;
   const FactorId base = axes_.shard_base(leaf);
-  if (base != leaf)
-    return axes_.factors().size(base) == axes_.factors().size(leaf) && is_exact(base);
+  if (base != leaf) {
+    const Expr rows = axes_.factors().size(base) * axes_.rows_per_base(leaf);
+    return rows == axes_.factors().size(leaf) && is_exact(base);
+  }
   const FactorId axis = axes_.is_bag(leaf) ? axes_.bag_base(leaf) : leaf;
   return axes_.graph().hint(axes_.factors().size(axis)) % ranks_ == 0;
 }
@@ -20,8 +22,9 @@ Expr Layout::shard_length(FactorId leaf) const {
   const Expr& extent = axes_.factors().size(leaf);
   const FactorId base = axes_.shard_base(leaf);
   const int64_t more = axes_.extension(leaf);
-  if (more > 0 || (base != leaf && axes_.factors().size(base) == extent))
-    return shard_length(base) + Expr(more);
+  const Expr rows = axes_.rows_per_base(leaf);
+  if (more > 0 || (base != leaf && axes_.factors().size(base) * rows == extent))
+    return rows * shard_length(base) + Expr(more);
   const Expr filled = is_exact(base) ? extent : extent + Expr(ranks_ - 1);
   const Expr length = base == leaf ? floor_div(filled, Expr(ranks_)) : shard_length(base);
   for (size_t i = 0; i < definitions_.size(); ++i) {

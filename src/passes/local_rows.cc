@@ -32,7 +32,14 @@ int64_t LocalRows::cut_dim(size_t operand) const {
   return placements_.needed(node_.id, application().operands[operand]).where.dim;
 }
 
-Expr LocalRows::extent(size_t operand) const { return axes_.factors().size(leaf_of(operand)); }
+Expr LocalRows::extent(size_t operand) const {
+  const Operand& read = application().operands[operand];
+  const auto leaf =
+      axes_.letter_at(node_.id, read.letters, placements_.needed(node_.id, read).where);
+  ensure(leaf.has_value(), "a cut dimension has no letter");
+  return axes_.factors().size(leaf_of(operand)) *
+         axes_.rows_inside(axes_.letter_leaves(node_.id, leaf->letter));
+}
 bool LocalRows::is_exact(size_t operand) const {
   return values_.layout().is_exact(leaf_of(operand));
 }
@@ -48,7 +55,12 @@ int64_t LocalRows::extra_of(size_t operand) const {
   return is_cut(operand) ? axes_.extension(leaf_of(operand)) : 0;
 }
 
-Expr LocalRows::part() const { return values_.layout().shard_length(base()); }
+Expr LocalRows::rows_per_base() const {
+  return axes_.rows_per_base(axes_.leaf_factor(node_.id, leaf_)) *
+         axes_.rows_inside(axes_.letter_leaves(node_.id, leaf_.letter));
+}
+
+Expr LocalRows::part() const { return values_.layout().shard_length(base()) * rows_per_base(); }
 
 NodeId LocalRows::window(size_t operand, int64_t before, int64_t after, double fill, bool wrap) {
   const int64_t dim = cut_dim(operand);
@@ -78,7 +90,8 @@ NodeId LocalRows::window(size_t operand, int64_t before, int64_t after, double f
   const bool far =
       (wrap && !is_exact(operand)) ||
       std::max(before, after) >
-          axes_.graph().hint(ceil_div(axes_.factors().size(base()), Expr(placements_.ranks())));
+          axes_.graph().hint(ceil_div(axes_.factors().size(base()), Expr(placements_.ranks())) *
+                             rows_per_base());
   std::vector<Arg> args{Arg::of(x),
                         Arg::integer_of(dim),
                         Arg::integer_of(before),

@@ -45,6 +45,7 @@ class LocalRows : public LocalForm {
 
  private:
   FactorId base() const;
+  Expr rows_per_base() const;  // of the sharded letter, for each row of its axis
   FactorId leaf_of(size_t operand) const;
 
   const Placements& placements_;

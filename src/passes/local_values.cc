@@ -105,10 +105,12 @@ NodeId LocalValues::repeat_last(NodeId local, NodeId value, const Placement& pla
   const FactorId leaf = leaves[placement.where.dim][placement.where.position];
   if (layout_.is_exact(leaf) || axes_.extension(leaf) > 0) return local;
   std::vector<int> dims;
+  const std::vector<Expr> whole =
+      layout_.isolated(global.shape, leaves, Placement::replicated(), {placement.where}, &dims);
   const std::vector<Expr> part =
       layout_.isolated(global.shape, leaves, placement, {placement.where}, &dims);
   std::vector<Arg> args = {Arg::of(reshape(local, part, near)), Arg::integer_of(dims[0]),
-                           Arg::size_of(axes_.factors().size(leaf)), Arg::bool_of(false)};
+                           Arg::size_of(whole[static_cast<size_t>(dims[0])]), Arg::bool_of(false)};
   append_ranks(args);
   const NodeId repeated =
       builder_.call("autosp.edge_rows", std::move(args), Type::tensor(global.dtype, part), &near);
@@ -176,6 +178,8 @@ NodeId LocalValues::convert(NodeId local, NodeId value, int element, const Place
     if (!differentiable) return local;
     return builder_.call("autosp.v_to_r", {Arg::of(local), rank_symbol()}, global, &near);
   }
+  if (to.is_sharded() && axes_.extension(leaves[to.where.dim][to.where.position]) > 0)
+    return rows_with_neighbours(local, value, element, from, to, near);
   if (from.is_sharded() && to.is_sharded())
     return exchange_between(local, value, element, from, to, near);
 
@@ -196,6 +200,30 @@ NodeId LocalValues::convert(NodeId local, NodeId value, int element, const Place
   append_ranks(args);
   out = builder_.call(std::move(target), std::move(args), Type::tensor(global.dtype, after), &near);
   return reshape(out, layout_.shape(global.shape, leaves, to), near);
+}
+
+// A part and the rows behind it that a neighbour has too, out of the whole: a row that two ranks
+// take gets the gradients of both.
+NodeId LocalValues::rows_with_neighbours(NodeId local, NodeId value, int element,
+                                         const Placement& from, const Placement& to,
+                                         const Node& near) {
+  const Type global = element_type(old_.node(value).type, element);
+  const std::vector<FactorList> leaves = axes_.value_leaves(value, element);
+  const FactorId leaf = leaves[to.where.dim][to.where.position];
+  const int64_t more = axes_.extension(leaf);
+  const Placement whole = Placement::varying();
+  if (!(from == whole)) local = convert(local, value, element, from, whole, near);
+  std::vector<int> dims;
+  const std::vector<Expr> before = layout_.isolated(global.shape, leaves, whole, {to.where}, &dims);
+  const std::vector<Expr> after = layout_.isolated(global.shape, leaves, to, {to.where}, &dims);
+  const Expr& rows = after[static_cast<size_t>(dims[0])];
+  ensure(rows == layout_.shard_length(leaf), "an extended axis is not alone in its dimension");
+  const NodeId part = builder_.call(
+      "autosp.rows_at",
+      {Arg::of(reshape(local, before, near)), Arg::integer_of(dims[0]),
+       Arg::size_of(rows - Expr(more)), Arg::integer_of(more), Arg::integer_of(0), rank_symbol()},
+      Type::tensor(global.dtype, after), &near);
+  return reshape(part, layout_.shape(global.shape, leaves, to), near);
 }
 
 std::vector<Arg> LocalValues::exchange_arguments(const std::vector<Arg>& values,

@@ -84,6 +84,8 @@ class LocalValues {
                   const Node& near);
   void remember(NodeId value, const Placement& placement, NodeId local);
   NodeId reshape(NodeId local, const std::vector<Expr>& shape, const Node& near);
+  NodeId rows_with_neighbours(NodeId local, NodeId value, int element, const Placement& from,
+                              const Placement& to, const Node& near);
   NodeId exchange_between(NodeId local, NodeId value, int element, const Placement& from,
                           const Placement& to, const Node& near);
   std::vector<Arg> exchange_arguments(const std::vector<Arg>& values, const std::vector<int>& split,

@@ -85,8 +85,9 @@ bool functionalize_all(Graph& graph) {
     }
   }
   throw Unsupported(
-      "no sequence axis found: the program has no attention over more than one token, and seq_dims "
-      "is not given. Name the dimension that carries tokens, for example seq_dims={\"x\": 1} for "
+      "no sequence axis found: the program has no attention over more than one token, no scan or "
+      "convolution along just one dimension of its inputs, and seq_dims is not given. Name the "
+      "dimension that carries tokens, for example seq_dims={\"x\": 1} for "
       "an input x of shape [batch, tokens, features]; a single token can't be divided.");
 }
 

@@ -310,6 +310,7 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
       regions.push_back({std::move(core), {}, -1, pattern.query});
     }
   }
+  if (axes.token_axes().empty()) axes.add_coupled_axis();
   axes.close_token_axes();
   return regions;
 }

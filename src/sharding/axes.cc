@@ -216,7 +216,37 @@ bool Axes::aligned(NodeId node, const Operand& operand, int dim) const {
 }
 
 void Axes::add_token_letter(NodeId node, LetterId letter) {
-  for (FactorId leaf : letter_leaves(node, letter)) add_token_axis(leaf);
+  const FactorList leaves = letter_leaves(node, letter);
+  if (!leaves.empty()) add_token_axis(leaves[0]);
+}
+
+bool Axes::add_coupled_axis() {
+  FactorList inputs;
+  for (const Node& node : graph_.nodes) {
+    if (node.kind != NodeKind::kInput || node.input != InputKind::kUser) continue;
+    for (const FactorList& dim : value_leaves(node.id, 0)) {
+      if (!dim.empty()) inputs.push_back(dim[0]);
+    }
+  }
+  FactorList coupled;
+  for (const Node& node : graph_.nodes) {
+    const Application& rule = applications_[node.id];
+    for (const Operand& operand : rule.operands) {
+      if (!facts_[operand.value].activation()) continue;
+      for (const DimLetters& dim : operand.letters) {
+        for (LetterId letter : dim) {
+          const LetterKind kind = rule.letters[letter].kind;
+          if (kind != LetterKind::kWindow && kind != LetterKind::kScan) continue;
+          const FactorId axis = letter_leaves(node.id, letter)[0];
+          if (std::find(inputs.begin(), inputs.end(), axis) == inputs.end()) continue;
+          if (std::find(coupled.begin(), coupled.end(), axis) == coupled.end())
+            coupled.push_back(axis);
+        }
+      }
+    }
+  }
+  if (coupled.size() == 1) add_token_axis(coupled[0]);
+  return coupled.size() == 1;
 }
 
 void Axes::add_token_axis(FactorId leaf) {
@@ -226,9 +256,14 @@ void Axes::add_token_axis(FactorId leaf) {
 bool Axes::close(FactorId copy, FactorId of) {
   const FactorList from = factors_.leaves(of);
   const FactorList to = factors_.leaves(copy);
-  if (from.size() != 1 || to.size() != 1 || !is_token(from[0]) || is_token(to[0])) return false;
+  if (from.empty() || to.empty() || !is_token(from[0]) || is_token(to[0])) return false;
+  const std::optional<Expr> rows =
+      divide_exact(rows_per_base(from[0]) * rows_inside(from), rows_inside(to));
+  // A copy with fewer rows than its axis has them one by one.
+  const Expr more = factors_.size(copy) - factors_.size(of);
+  if (!rows || (*rows != Expr(1) && more.as_constant().value_or(-1) < 0)) return false;
   tokens_.push_back(to[0]);
-  base_[to[0]] = shard_base(from[0]);
+  base_[to[0]] = {shard_base(from[0]), *rows};
   return true;
 }
 
@@ -253,14 +288,42 @@ bool Axes::is_token(FactorId leaf) const {
 
 FactorId Axes::shard_base(FactorId leaf) const {
   const auto found = base_.find(leaf);
-  return found == base_.end() ? leaf : found->second;
+  return found == base_.end() ? leaf : found->second.axis;
+}
+
+Expr Axes::rows_per_base(FactorId leaf) const {
+  const auto found = base_.find(leaf);
+  return found == base_.end() ? Expr(1) : found->second.rows;
+}
+
+Expr Axes::rows_inside(const FactorList& leaves) const {
+  Expr rows = 1;
+  for (size_t i = 1; i < leaves.size(); ++i) rows *= factors_.size(leaves[i]);
+  return rows;
+}
+
+bool Axes::is_grouped(FactorId leaf) const {
+  const FactorId axis = shard_base(leaf);
+  const auto& nodes = graph_.nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const Node& node) {
+    if (node.kind != NodeKind::kInput || node.input != InputKind::kUser) return false;
+    const std::vector<FactorList> dims = value_leaves(node.id, 0);
+    return std::any_of(dims.begin(), dims.end(),
+                       [&](const FactorList& dim) { return dim.size() > 1 && dim[0] == axis; });
+  });
+}
+
+bool Axes::moves_with(const FactorList& left, const FactorList& right) const {
+  if (left.empty() || right.empty() || !is_token(left[0]) || !is_token(right[0])) return false;
+  return factors_.size(shard_base(left[0])) == factors_.size(shard_base(right[0])) &&
+         rows_per_base(left[0]) * rows_inside(left) == rows_per_base(right[0]) * rows_inside(right);
 }
 
 int64_t Axes::extension(FactorId leaf) const {
   const FactorId base = shard_base(leaf);
   if (base == leaf) return 0;
-  return std::max<int64_t>(0,
-                           (factors_.size(leaf) - factors_.size(base)).as_constant().value_or(0));
+  const Expr more = factors_.size(leaf) - factors_.size(base) * rows_per_base(leaf);
+  return std::max<int64_t>(0, more.as_constant().value_or(0));
 }
 
 std::vector<Occurrence> Axes::token_occurrences(NodeId value, int element) const {

@@ -93,9 +93,13 @@ class Axes {
   // don't where a rule's view has no common refinement with how the value was made.
   bool aligned(NodeId node, const Operand& operand, int dim) const;
 
-  // Declares the leaves of a letter to be token axes (attention lengths); closes over prefix links.
+  // Declares a letter (an attention's length) to be a token axis: its outermost leaf, where the
+  // program works on groups of its rows too.
   void add_token_letter(NodeId node, LetterId letter);
   void add_token_axis(FactorId leaf);
+  // Of a program without attention: the dimension of the user's inputs along which activations see
+  // their neighbours or are scanned. False where there is none, or more than one.
+  bool add_coupled_axis();
   // Call once all seeds are added: classes reached through prefixes and shifts become token axes
   // too.
   void close_token_axes();
@@ -104,6 +108,15 @@ class Axes {
   // The token axis whose shards a trimmed or extended copy follows, row by row: rank r holds the
   // rows of the same numbers. The leaf itself otherwise.
   FactorId shard_base(FactorId leaf) const;
+  // How many rows of a copy there are for each row of that axis: more than one where the program
+  // works on groups of tokens too, so that the axis is that of the groups. 1 for other axes.
+  Expr rows_per_base(FactorId leaf) const;
+  // The rows of a dimension or letter made of these leaves for each row of the outermost one.
+  Expr rows_inside(const FactorList& leaves) const;
+  // Whether each row of a token axis stands for a group of tokens.
+  bool is_grouped(FactorId leaf) const;
+  // Whether two letters made of these leaves have the same parts, up to rows at the ends.
+  bool moves_with(const FactorList& left, const FactorList& right) const;
   // How many rows more than its base an extended copy has; each rank holds as many rows behind its
   // part, which are its neighbour's too. 0 for other axes.
   int64_t extension(FactorId leaf) const;
@@ -177,7 +190,11 @@ class Axes {
   std::vector<ValueFacts> facts_;
   std::vector<FactorId> tokens_;  // representatives, in order of discovery
   std::vector<CopyLink> links_;
-  std::map<FactorId, FactorId> base_;  // copy -> token leaf it follows
+  struct Base {
+    FactorId axis;
+    Expr rows;  // of the copy, for each row of the axis
+  };
+  std::map<FactorId, Base> base_;  // copy -> token leaf it follows
   std::vector<BagLink> bags_;
   std::vector<std::vector<FactorList>> value_axes_;  // node -> element -> factors
   std::vector<std::vector<size_t>> positions_read_;  // node -> operands

@@ -188,9 +188,8 @@ std::optional<Occurrence> Axes::find_cut(NodeId node, const TensorLetters& lette
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
     if (rule.letters[letter].link != leaf.letter) continue;
     const FactorList leaves = letter_leaves(node, letter);
-    if (rule.letters[letter].kind == LetterKind::kShift && leaves.size() == 1 &&
-        is_token(leaves[0]) &&
-        factors_.size(shard_base(leaves[0])) == factors_.size(shard_base(cut))) {
+    if (rule.letters[letter].kind == LetterKind::kShift && leaf.position == 0 &&
+        moves_with(leaves, letter_leaves(node, leaf.letter))) {
       if (auto found = find(node, letters, {letter, 0})) return found;
     }
     if (rule.letters[letter].kind != LetterKind::kBag) continue;

@@ -63,9 +63,7 @@ Placements::Placements(const Axes& axes, int ranks, const std::vector<AttentionR
       }
     }
   }
-  for (NodeId node = 0; node < axes.graph().size(); ++node) {
-    if (nodes_[node].region < 0) candidates_[node] = candidate(node);
-  }
+  choose_candidates();
   refuse_unsplittable();
   cut();
   refuse_whole_bags();
@@ -135,12 +133,9 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
     if (rule.letters[prefix].link != leaf.letter ||
         rule.letters[prefix].kind != LetterKind::kPrefix)
       continue;
-    const FactorList whole = axes_.letter_leaves(node, leaf.letter);
-    const FactorList part = axes_.letter_leaves(node, prefix);
-    const auto length = [&](FactorId factor) {
-      return axes_.factors().size(axes_.shard_base(factor));
-    };
-    if (whole.size() != 1 || part.size() != 1 || length(whole[0]) != length(part[0])) return false;
+    if (leaf.position != 0 || !axes_.moves_with(axes_.letter_leaves(node, leaf.letter),
+                                                axes_.letter_leaves(node, prefix)))
+      return false;
   }
   // Every tensor result has the letter, so that each is cut.
   for (int element = 0; element < static_cast<int>(rule.results.size()); ++element) {
@@ -158,7 +153,7 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
 bool Placements::offers_rows(NodeId node, LetterLeaf leaf) const {
   const OpDef* op = axes_.op(node);
   const FactorList leaves = axes_.letter_leaves(node, leaf.letter);
-  if (op == nullptr || op->localize == nullptr || leaves.size() != 1 ||
+  if (op == nullptr || op->localize == nullptr || leaf.position != 0 ||
       !axes_.is_token(leaves[0]) || axes_.is_bag(leaves[0]))
     return false;
   const std::vector<Operand>& operands = axes_.application(node).operands;
@@ -168,9 +163,41 @@ bool Placements::offers_rows(NodeId node, LetterLeaf leaf) const {
   });
 }
 
-std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
+// Where a value has tokens twice, what its readers would take decides, so that the rows of a
+// product that are summed later are not what is cut.
+void Placements::choose_candidates() {
+  const Graph& graph = axes_.graph();
+  struct Wish {
+    int element;
+    Occurrence where;
+  };
+  std::vector<std::vector<Wish>> wishes(graph.nodes.size());
+  for (NodeId node = graph.size() - 1; node >= 0; --node) {
+    if (nodes_[node].region >= 0) continue;
+    const std::vector<LetterLeaf> leaves = possible(node);
+    const auto granted = [&](const LetterLeaf& leaf) {
+      return std::count_if(wishes[node].begin(), wishes[node].end(), [&](const Wish& wish) {
+        return result_occurrence(axes_, node, wish.element, leaf) == wish.where;
+      });
+    };
+    const auto best = std::max_element(leaves.begin(), leaves.end(),
+                                       [&](const LetterLeaf& left, const LetterLeaf& right) {
+                                         return granted(left) < granted(right);
+                                       });
+    if (best == leaves.end()) continue;
+    candidates_[node] = *best;
+    for (const Operand& operand : axes_.application(node).operands) {
+      if (const auto where = axes_.find_cut(node, operand.letters, *best))
+        wishes[operand.value].push_back({operand.element, *where});
+    }
+  }
+}
+
+// The leaves that a node could run sharded along.
+std::vector<LetterLeaf> Placements::possible(NodeId node) const {
+  std::vector<LetterLeaf> leaves_possible;
   if (axes_.graph().node(node).kind == NodeKind::kInput || !axes_.has_rule(node))
-    return std::nullopt;
+    return leaves_possible;
   const Application& rule = axes_.application(node);
   // Letters that the result keeps come first, in the result's order; then those that are summed.
   std::vector<LetterId> order;
@@ -192,10 +219,10 @@ std::optional<LetterLeaf> Placements::candidate(NodeId node) const {
     const FactorList leaves = axes_.letter_leaves(node, letter);
     for (int position = 0; position < static_cast<int>(leaves.size()); ++position) {
       if (axes_.is_token(leaves[position]) && can_shard(node, {letter, position}))
-        return LetterLeaf{letter, position};
+        leaves_possible.push_back({letter, position});
     }
   }
-  return std::nullopt;
+  return leaves_possible;
 }
 
 void Placements::refuse_unsplittable() const {
@@ -400,7 +427,9 @@ void Placements::tie_extended(FlowNetwork& network, const std::vector<int>& vari
         network.add_edge(producer, have == want ? variable[node.id] : sink, FlowNetwork::kInfinite);
         if (have != want) extension_obstacles_.emplace(operand.value, std::pair(node.id, have.dim));
       }
-      if (extended(operand.value, operand.element, want))
+      // A part with its neighbours' rows can be taken out of the whole, where that is worth it.
+      if (extended(operand.value, operand.element, want) &&
+          !axes_.facts(operand.value).activation())
         network.add_edge(variable[node.id], have == want ? producer : sink, FlowNetwork::kInfinite);
     }
   }
@@ -416,6 +445,14 @@ void Placements::tie_extended(FlowNetwork& network, const std::vector<int>& vari
 void Placements::refuse_whole_extended() const {
   for (const auto& [value, obstacle] : extension_obstacles_) {
     if (nodes_[value].sharded || !axes_.facts(value).activation()) continue;
+    // What groups of tokens hand on is little, and gathered.
+    const std::vector<Occurrence> tokens = axes_.token_occurrences(value, 0);
+    const std::vector<FactorList> leaves = axes_.value_leaves(value, 0);
+    if (std::all_of(tokens.begin(), tokens.end(), [&](const Occurrence& token) {
+          return axes_.is_grouped(leaves[token.dim][token.position]) && token.position == 0 &&
+                 leaves[token.dim].size() == 1;
+        }))
+      continue;
     const auto& [reader, dim] = obstacle;
     throw Unsupported(carries_sequence(axes_, axes_.graph().node(reader), value, dim) +
                       " with rows made up at its ends, which two ranks hold, and this operator "

@@ -76,7 +76,8 @@ class Placements {
   void follow(NodeId node);
   bool is_made_of_sizes(NodeId value) const;
   void cut_made_of_sizes(NodeId value, const Occurrence& where);
-  std::optional<LetterLeaf> candidate(NodeId node) const;
+  void choose_candidates();
+  std::vector<LetterLeaf> possible(NodeId node) const;
   bool can_shard(NodeId node, LetterLeaf leaf) const;
   bool offers_rows(NodeId node, LetterLeaf leaf) const;
   void refuse_unsplittable() const;

@@ -32,6 +32,8 @@ TEST(KnownSizes, MultiplesOfSeveralNumbersAndOfParts) {
   EXPECT_EQ(replaced(known({{"Mod(s, 4)", "0"}, {"Mod(-s, 6)", "0"}}), "s"),
             Expr::parse("12*s_12"));
   EXPECT_EQ(replaced(known({{"Mod(2*s, 8)", "0"}}), "s"), Expr::parse("4*s_4"));
+  EXPECT_EQ(replaced(known({{"24*s*b", "96*b*(s//4)"}}), "s"), Expr::parse("4*s_4"));
+  EXPECT_TRUE(known({{"s*b", "2*b*(s//4)"}, {"s + 1", "4*((s + 1)//4)"}}).replacements.empty());
   EXPECT_TRUE(known({{"Mod(2*s, 2)", "0"}, {"Mod(s + 1, 4)", "0"}, {"Mod(s, t)", "0"}})
                   .replacements.empty());
 }
