@@ -8,8 +8,17 @@
 namespace autosp {
 namespace {
 
+bool accepts_program(const std::string& text, const Placement& output) {
+  try {
+    check_placements(parse_graph(text), {output});
+    return true;
+  } catch (const InternalError&) {
+    return false;
+  }
+}
+
 // A sequence of s rows, 2 ranks, u rows each; t is the length of a trimmed copy.
-bool accepts(const std::string& body, Placement output = Placement::sharded({1, 0})) {
+bool accepts(const std::string& body, const Placement& output = Placement::sharded({1, 0})) {
   const std::string text = R"(symbols rank=0, s=16, u=8, t=8
 let u = size((s//2))
 let t = size(u)
@@ -17,12 +26,18 @@ let t = size(u)
 %w: f32[4, 4, 3] = input parameter "w" grad
 %p: f32[2, u, 4] = autosp.r_to_s(%x, 1, u, True, rank, 2, @group)
 )" + body + "return (%y,)\n";
-  try {
-    check_placements(parse_graph(text), {output});
-    return true;
-  } catch (const InternalError&) {
-    return false;
-  }
+  return accepts_program(text, output);
+}
+
+// g groups of 4 rows, 2 ranks, u groups each, as rows (%p) and in groups (%v).
+bool accepts_groups(const std::string& body) {
+  const std::string text = R"(symbols rank=0, g=8, u=4
+let u = size((g//2))
+%x: f32[2, 4*g, 4] = input user "x" grad
+%p: f32[2, 4*u, 4] = autosp.r_to_s(%x, 1, 4*u, True, rank, 2, @group)
+%v: f32[2, u, 4, 4] = torch.reshape(%p, [2, u, 4, 4])
+)" + body + "return (%y,)\n";
+  return accepts_program(text, Placement::sharded({1, 0}));
 }
 
 std::string halo(const std::string& length, const std::string& amounts,
@@ -117,6 +132,63 @@ TEST(CheckRows, RowsAtPositions) {
   };
   EXPECT_TRUE(accepts(at("%v", "u")));
   EXPECT_FALSE(accepts(at("%q", "u"))) << "a parameter without its reduction";
+}
+
+TEST(CheckRows, NeighboursAcrossGroups) {
+  const auto near = [](const std::string& length, const std::string& size) {
+    return "%h: f32[2, " + length + ", 4] = autosp.halo(%p, 1, 3, 0, " + size +
+           ", True, False, False, 0.0, rank, 2, @group)\n"
+           "%y: f32[2, 4*u, 4] = _operator.getitem(%h, (slice(None, None, None), "
+           "slice(3, 4*u + 3, None)))\n";
+  };
+  EXPECT_TRUE(accepts_groups(near("4*u + 3", "4*g")));
+  EXPECT_FALSE(accepts_groups(near("4*u + 3", "g"))) << "the number of groups for that of rows";
+  EXPECT_FALSE(accepts_groups(near("5*u + 3", "4*g"))) << "other groups";
+  EXPECT_FALSE(accepts_groups(near("4*u + 4", "4*g")));
+}
+
+TEST(CheckRows, InsideOfGroupsAndAcross) {
+  EXPECT_TRUE(accepts_groups("%y: f32[2, u, 4, 4] = torch.cumsum(%v, 2)\n"));
+  EXPECT_FALSE(accepts_groups("%y: f32[2, u, 4, 4] = torch.cumsum(%v, 1)\n"))
+      << "what other ranks' groups have is left out";
+  EXPECT_TRUE(accepts_groups(
+      "%y: f32[2, u, 4, 4] = autosp.scan_rows(%v, \"cumsum\", 1, rank, 2, @group)\n"));
+  EXPECT_FALSE(accepts_groups("%y: f32[2, 4*u, 4] = torch.cumsum(%p, 1)\n"));
+  EXPECT_FALSE(
+      accepts_groups("%z: f32[2, 4, u, 4] = torch.reshape(%p, [2, 4, u, 4])\n"
+                     "%y: f32[2, u, 4, 4] = Tensor.transpose(%z, 1, 2)\n"))
+      << "groups whose rows other ranks have";
+}
+
+TEST(CheckRows, WhatGroupsHandOn) {
+  const auto handed = [](const std::string& whole, const std::string& placement,
+                         const std::string& rows) {
+    return "%e: f32[2, u, 4] = torch.select(%v, 2, 3)\n"
+           "%w: f32[2, " +
+           whole + ", 4] = autosp." + placement + "(%e, 1, " + whole +
+           ", True, rank, 2, @group)\n"
+           "%b: f32[2, " +
+           whole +
+           " + 1, 4] = torch.nn.functional.pad(%w, (0, 0, 1, 0))\n"
+           "%r: f32[2, u + 1, 4] = autosp.rows_at(%b, 1, " +
+           rows +
+           ", 0, rank)\n"
+           "%c: f32[2, u, 4] = _operator.getitem(%r, (slice(None, None, None), "
+           "slice(0, u, None)))\n"
+           "%y: f32[2, u, 4] = torch.add(%e, %c)\n";
+  };
+  EXPECT_TRUE(accepts_groups(handed("g", "s_to_v", "u, 1")));
+  EXPECT_FALSE(accepts_groups(handed("g", "s_to_r", "u, 1")))
+      << "a row of two ranks gets one's gradient";
+  EXPECT_FALSE(accepts_groups(handed("4*g", "s_to_v", "u, 1"))) << "rows, not groups";
+  EXPECT_FALSE(accepts_groups(handed("g", "s_to_v", "u + 1, 0")))
+      << "takes its neighbour's row for its own";
+  EXPECT_FALSE(
+      accepts_groups("%e: f32[2, u, 4] = torch.select(%v, 2, 3)\n"
+                     "%b: f32[2, u + 1, 4] = torch.nn.functional.pad(%e, (0, 0, 1, 0))\n"
+                     "%y: f32[2, u, 4] = _operator.getitem(%b, (slice(None, None, None), "
+                     "slice(0, u, None)))\n"))
+      << "zeros in front of every rank's groups";
 }
 
 }  // namespace
