@@ -62,8 +62,8 @@ def compile(
         group: the ranks that share a sequence, a ProcessGroup or a one-dimensional DeviceMesh.
             Default: the world.
 
-        seq_dims: names of inputs mapped to the dimension that carries tokens, for programs without
-            attention: {"x": 1}.
+        seq_dims: names of inputs mapped to the dimension that carries tokens, for programs in which
+            no attention, scan or convolution shows it: {"x": 1}.
 
         attention: "auto", heads are exchanged for tokens around every attention whose number of
             key heads the ranks divide, unless "gather_kv" moves and holds fewer bytes: every rank
