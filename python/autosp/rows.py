@@ -289,12 +289,17 @@ def softmax_rows(x, log, dim, size, exact, rank, ranks, group):
 
 def _exponentials(x, dims, cut, size, exact, rank, ranks, group):
     """The largest row, exp(x - largest), and its sum: a P. All of a rank's rows may be -inf."""
-    each = _gather(x.detach().amax(dims, True), cut, ranks, True, ranks, group)
+    rows = _contenders(x, True, cut, size, exact, rank)
+    each = _gather(rows.amax(dims, True), cut, ranks, True, ranks, group)
     top = each.amax(cut, True)
     top = top.masked_fill(~top.isfinite(), 0.0)
-    powers = (x - top).exp()
-    counted = powers if exact else powers.masked_fill(_rows_past_end(x, cut, size, rank), 0.0)
-    return top, powers, counted.sum(dims, True)
+    if exact:
+        powers = (x - top).exp()
+        return top, powers, powers.sum(dims, True)
+    past = _rows_past_end(x, cut, size, rank)
+    # of the rows past the end they may be infinite
+    powers = (x - top).masked_fill(past, 0.0).exp()
+    return top, powers, powers.masked_fill(past, 0.0).sum(dims, True)
 
 
 @_operator(
@@ -369,7 +374,7 @@ def _product(x, dims, keep):
 
 
 def _contenders(x, largest, dim, size, exact, rank):
-    """The rows without gradient; those past the end, copies of the last, can't be extreme."""
+    """The rows without gradient; those past the end can't be extreme."""
     if exact:
         return x.detach()
     worst = float("-inf") if largest else float("inf")

@@ -107,3 +107,12 @@ def hidden_on_a_rank(m, x, ids):
     pooled = (hidden.softmax(1)[..., None] * x).sum(1)
     early = scores.masked_fill(late, float("-inf")).logsumexp(1)
     return x + pooled[:, None], early, hidden.logsumexp(1)
+
+
+@form
+def greater_past_the_end(m, x, ids):
+    """A kernel at the zeros behind the last row gives far more than at any row."""
+    ramp = 800 * torch.arange(x.shape[1])[:, None] + x * m.vector
+    kernel = (1 - 1.5 * torch.arange(2, dtype=x.dtype)).expand(24, 1, 2)
+    y = F.conv1d(ramp.mT, kernel, padding=1, groups=24)[..., :-1].mT
+    return x + y.softmax(1), F.log_softmax(y, 1), y.logsumexp(1)
