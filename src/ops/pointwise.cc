@@ -22,6 +22,13 @@ Application pointwise(const Call& call) { return pointwise_application(call); }
 // The other tensors of a cast are templates: `x.to(other)` takes a dtype, not an axis.
 Application cast(const Call& call) { return pointwise_application(call, {"self"}); }
 
+// Torch goes on to give the gradient of the numbers that were there before.
+std::optional<std::string> refuse_truth_in_place(const Call& call) {
+  const Type* input = call.tensor("input");
+  if (input == nullptr || !is_floating(input->dtype)) return std::nullopt;
+  return "it writes truth values over numbers that have a gradient: use the out-of-place form";
+}
+
 std::optional<std::string> refuse_in_place(const Call& call) {
   if (!call.boolean_or("inplace", false)) return std::nullopt;
   return "inplace=True overwrites its operand, which is not supported yet: set it to False";
@@ -261,6 +268,7 @@ void add_group(const Group& group, std::vector<OpDef>& ops) {
       in_place.name = keep(name + "_");
       in_place.targets = {keep("Tensor." + name + "_"), keep("torch." + name + "_")};
       in_place.functional = op.targets[0];
+      if (name.starts_with("logical_")) in_place.refuse = refuse_truth_in_place;
       ops.push_back(std::move(in_place));
     }
     ops.push_back(std::move(op));
@@ -270,7 +278,7 @@ void add_group(const Group& group, std::vector<OpDef>& ops) {
 // torch.nn.functional.<name>; `more` has what lies outside of it.
 void add_activations(std::vector<OpDef>& ops) {
   const std::vector<Spelling> table = {
-      {"celu", "input, alpha=1.0, inplace=False", {"torch.celu", "torch.celu_"}},
+      {"celu", "input, alpha=1.0, inplace=False", {"torch.celu"}},
       {"elu", "input, alpha=1.0, inplace=False", {"torch._C._nn.elu"}},
       {"gelu", "input, approximate='none'", {"torch._C._nn.gelu"}},
       {"hardshrink", "input, lambd=0.5", {"torch.hardshrink", "Tensor.hardshrink"}},
@@ -301,14 +309,20 @@ void add_activations(std::vector<OpDef>& ops) {
     op.rule = kRule;
     op.apply = pointwise;
     op.refuse = refuse_in_place;
+    constexpr std::string_view kInPlace = ", inplace=False";
+    if (op.signature.ends_with(kInPlace)) {
+      const std::string name = std::string(spelling.name) + "_";
+      OpDef in_place = op;
+      in_place.name = keep(name);
+      in_place.targets = {keep("torch.nn.functional." + name), keep("torch." + name),
+                          keep("torch._C._nn." + name), keep("Tensor." + name)};
+      in_place.signature.remove_suffix(kInPlace.size());
+      in_place.refuse = nullptr;
+      in_place.functional = op.targets[0];
+      ops.push_back(std::move(in_place));
+    }
     ops.push_back(std::move(op));
   }
-  ops.push_back({.name = "relu_",
-                 .targets = {"torch.nn.functional.relu_", "torch.relu_", "Tensor.relu_"},
-                 .signature = "input",
-                 .rule = kRule,
-                 .apply = pointwise,
-                 .functional = "torch.relu"});
   ops.push_back({.name = "prelu",
                  .targets = {"torch.prelu", "Tensor.prelu", "torch.nn.functional.prelu"},
                  .signature = "input, weight",

@@ -235,11 +235,20 @@ class Functionalizer {
       builder_.copy(out_of_place(node));  // a number has no memory
       return;
     }
+    const OpDef& op = *find_op(node.target);
+    if (!op.functional.empty() && op.refuse != nullptr) {
+      if (const auto reason = op.refuse(Call(graph_, node, op))) refuse(node, *reason);
+    }
+    if (reshapes(node)) {
+      refuse(node,
+             "it changes the shape of a tensor in place, after which nothing says any more what "
+             "shape the tensor had before. Use the out-of-place form, " +
+                 std::string(op.functional));
+    }
     const NodeId target = tensors_.of(node.args[0].value);
     refuse_write(node, target);
     if (assigns_itself(node)) return;
     const std::vector<NodeId> others = read_afterwards(node, target);
-    if (!others.empty() && reshapes(node)) refuse_other(node, target, others[0], "shares");
     note_buffer(node, tensors_.owner(target));
     const NodeId value = new_value(node);
     if (node.type.is_tensor()) builder_.map(node.id, value);
@@ -297,10 +306,10 @@ class Functionalizer {
            graph_.node(value).args[1] == node.args[1];
   }
 
-  // A change of the shape alone (unsqueeze_) is no write to the memory.
+  // A change of the shape alone (unsqueeze_): the captured tensor itself has changed by then.
   static bool reshapes(const Node& node) {
     const OpDef* functional = find_op(find_op(node.target)->functional);
-    return functional != nullptr && functional->aliases;
+    return functional != nullptr && functional->aliases && functional->draws == nullptr;
   }
 
   // The other tensors that must show the change.
@@ -309,16 +318,15 @@ class Functionalizer {
     const NodeId top = tensors_.top(target);
     for (const NodeId other : tensors_.sharers(target)) {
       if (other >= node.id || other == target || !tensors_.is_read_after(other, node.id)) continue;
-      if (tensors_.top(other) != top) refuse_other(node, target, other, "may share");
+      if (tensors_.top(other) != top) refuse_other(node, target, other);
       others.push_back(other);
     }
     return others;
   }
 
-  [[noreturn]] void refuse_other(const Node& node, NodeId target, NodeId other,
-                                 const std::string& shares) const {
-    refuse(node, "it writes through %" + graph_.node(target).name + ", which " + shares +
-                     " memory with %" + graph_.node(other).name +
+  [[noreturn]] void refuse_other(const Node& node, NodeId target, NodeId other) const {
+    refuse(node, "it writes through %" + graph_.node(target).name +
+                     ", which may share memory with %" + graph_.node(other).name +
                      " that is read afterwards; this is not supported. Write to a tensor of its "
                      "own (call .clone() first), or use the out-of-place form");
   }
