@@ -3,7 +3,8 @@
 //   autosp-opt [--steps=a,b] [--ranks=N] [--outputs=auto|full|local] [--grad-sync=on|off]
 //   [--seq-dims=name:dim,…] [--attention=auto|gather_kv]
 //   [--latency-bytes=N] [--print=step|all] file|-
-//   autosp-opt --list
+//   autosp-opt --list        names of steps
+//   autosp-opt --operators   docs/operators.md
 //
 // Without --steps the graph is read, verified and printed; --steps=all runs the whole pipeline in
 // its order. Errors go to standard error as "error: …", with exit status 1.
@@ -18,6 +19,7 @@
 
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "ops/table.h"
 #include "passes/pipeline.h"
 
 namespace autosp {
@@ -28,6 +30,7 @@ struct Arguments {
   Options options;
   std::string file;
   bool list = false;
+  bool operators = false;
 };
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
@@ -84,6 +87,8 @@ Arguments read_arguments(int argc, char** argv) {
     const std::string_view argument = argv[i];
     if (argument == "--list") {
       arguments.list = true;
+    } else if (argument == "--operators") {
+      arguments.operators = true;
     } else if (argument.starts_with("--")) {
       const size_t equals = argument.find('=');
       if (equals == std::string_view::npos) fail("unknown option " + std::string(argument));
@@ -95,7 +100,8 @@ Arguments read_arguments(int argc, char** argv) {
       fail("more than one file");
     }
   }
-  if (arguments.file.empty() && !arguments.list) fail("no file given (- is standard input)");
+  if (arguments.file.empty() && !arguments.list && !arguments.operators)
+    fail("no file given (- is standard input)");
   return arguments;
 }
 
@@ -117,6 +123,10 @@ void run_named(const std::string& name, PipelineState& state) {
 }
 
 void run(const Arguments& arguments) {
+  if (arguments.operators) {
+    std::cout << operator_table();
+    return;
+  }
   if (arguments.list) {
     for (const Step& step : pipeline_steps()) std::cout << step.name << '\n';
     return;

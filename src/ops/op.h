@@ -206,8 +206,13 @@ std::span<const OpDef> nested_ops();
 // The operator behind a target, or nullptr. In-place spellings are operators of their own
 // (`functional` set) until functionalization has replaced them. O(1).
 const OpDef* find_op(std::string_view target);
-// Every operator, in family order (the table in the documentation).
+// Every operator, in family order; and the families (ops/table.h).
 std::span<const OpDef* const> all_ops();
+struct OpFamily {
+  std::string_view name;
+  std::span<const OpDef> ops;
+};
+std::span<const OpFamily> op_families();
 
 // "(b)(s)(i), (o)(i), (o) -> (b)(s)(o)  sum i", for tests and messages.
 std::string to_string(const Application& application);

@@ -11,12 +11,26 @@ struct Registry {
   std::vector<const OpDef*> ops;
   std::unordered_map<std::string_view, const OpDef*> by_target;
 
+  const std::vector<OpFamily> families = {
+      {"Elementwise", pointwise_ops()},
+      {"Products and tables", einsum_ops()},
+      {"Attention", attention_ops()},
+      {"Reductions", reduction_ops()},
+      {"Norms and softmax", norm_ops()},
+      {"Losses", loss_ops()},
+      {"Shapes", view_ops()},
+      {"Rows by position", index_ops()},
+      {"Neighbours", window_ops()},
+      {"Order", sequence_ops()},
+      {"Made from sizes", creation_ops()},
+      {"Random", random_ops()},
+      {"Facts and effects", metadata_ops()},
+      {"Nested programs", nested_ops()},
+  };
+
   Registry() {
-    for (const std::span<const OpDef> family :
-         {pointwise_ops(), einsum_ops(), reduction_ops(), norm_ops(), loss_ops(), view_ops(),
-          index_ops(), creation_ops(), attention_ops(), random_ops(), sequence_ops(), window_ops(),
-          metadata_ops(), nested_ops()}) {
-      for (const OpDef& op : family) {
+    for (const OpFamily& family : families) {
+      for (const OpDef& op : family.ops) {
         ops.push_back(&op);
         for (const std::string_view target : op.targets) {
           if (!by_target.emplace(target, &op).second) {
@@ -42,5 +56,6 @@ const OpDef* find_op(std::string_view target) {
 }
 
 std::span<const OpDef* const> all_ops() { return registry().ops; }
+std::span<const OpFamily> op_families() { return registry().families; }
 
 }  // namespace autosp

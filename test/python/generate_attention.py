@@ -68,6 +68,17 @@ def attend(g, h):
     return y
 
 
+def attend_plainly(g, h):
+    """The tokens of h [batch, tokens, width] by a causal attention."""
+    batch, tokens, width = g.shape(h)
+    heads = g.emit("Tensor.unflatten", h, -1, (g.sizes.heads, g.sizes.head))
+    heads = g.emit("Tensor.transpose", heads, 1, 2)
+    sdpa = "torch.nn.functional.scaled_dot_product_attention"
+    y = g.emit(sdpa, heads, heads, heads, is_causal=True)
+    y = g.emit("Tensor.reshape", g.emit("Tensor.transpose", y, 1, 2), batch, tokens, width)
+    return g.emit("torch.nn.functional.linear", y, g.input((width, width)))
+
+
 def _project(g, x, heads):
     """[batch, heads, tokens, width of a head]"""
     s = g.sizes

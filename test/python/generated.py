@@ -4,8 +4,10 @@ A program prints, runs on one device, becomes the graph that Dynamo would hand t
 stays a program when calls are taken out: what random testing needs to find and to shrink failures.
 """
 
+import builtins
 import dataclasses
 import functools
+import math
 import operator
 import zlib
 
@@ -107,7 +109,7 @@ def resolve(target):
     if target.startswith("Tensor."):
         return target.removeprefix("Tensor.")
     head, *path = target.split(".")
-    root = {"torch": torch, "_operator": operator}[head]
+    root = {"torch": torch, "_operator": operator, "builtins": builtins, "math": math}[head]
     return functools.reduce(getattr, path, root)
 
 

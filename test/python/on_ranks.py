@@ -129,6 +129,8 @@ def difference(got, want, scale):
         return None if same else f"{'nothing' if got is None else 'something'} there"
     if (got.shape, got.dtype) != (want.shape, want.dtype):
         return f"{got.dtype} {list(got.shape)} in place of {want.dtype} {list(want.shape)}"
+    if got.dtype.is_complex:
+        got, want = torch.view_as_real(got), torch.view_as_real(want)
     if not got.dtype.is_floating_point:
         return None if torch.equal(got, want) else "other values"
     if not torch.equal(got.isfinite(), want.isfinite()):
