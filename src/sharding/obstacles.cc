@@ -62,6 +62,12 @@ Reason reason(const Axes& axes, NodeId node, const Operand& operand, const Occur
             "Keep the sequence in a dimension of its own, or the outer one of those that it shares "
             "a dimension with"};
   }
+  if (axes.op(node)->aliases) {
+    return {
+        ", and the rows that this operator takes out of it lie on some of the ranks only",
+        "Keep all rows and give those that are not wanted a weight of zero (torch.where), or pick "
+        "a few of them by their numbers (torch.index_select)"};
+  }
   return {", and this operator must see all of it at once",
           "Work on each token alone, reduce over the tokens (sum, mean, max, logsumexp), or move "
           "the operator out of the compiled function"};

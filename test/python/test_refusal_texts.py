@@ -20,6 +20,11 @@ WORK = (
     "Work on each token alone, reduce over the tokens (sum, mean, max, logsumexp), or move the "
     "operator out of the compiled function."
 )
+TAKEN = "and the rows that this operator takes out of it lie on some of the ranks only."
+KEEP = (
+    "Keep all rows and give those that are not wanted a weight of zero (torch.where), or pick a "
+    "few of them by their numbers (torch.index_select)."
+)
 REFUSED = {}
 
 
@@ -54,13 +59,13 @@ def middle(y):
 
 
 @refused(
-    f"_operator.getitem at {{}}: dimension 1 of %mixed carries the sequence, {ALL}{WHOLE}{WORK}"
+    f"_operator.getitem at {{}}: dimension 1 of %mixed carries the sequence, {TAKEN}{WHOLE}{KEEP}"
 )
 def every_second_token(y):
     return y[:, ::2]
 
 
-@refused(f"Tensor.chunk at {{}}: dimension 1 of %mixed carries the sequence, {ALL}{WHOLE}{WORK}")
+@refused(f"Tensor.chunk at {{}}: dimension 1 of %mixed carries the sequence, {TAKEN}{WHOLE}{KEEP}")
 def halves(y):
     return y.chunk(2, 1)[0]
 
