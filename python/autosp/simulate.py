@@ -7,6 +7,7 @@ inside a compilation may wait for another rank. The ranks share one random gener
 starts in torch's default state: gradients on, no autocast, no dispatch modes.
 """
 
+import contextlib
 import sys
 import threading
 import time
@@ -14,9 +15,26 @@ import traceback
 
 import torch
 import torch.distributed as dist
+from torch._higher_order_ops.flex_attention import FlexAttentionHOP
 from torch.testing._internal.distributed import multi_threaded_pg as threaded
 
 _installed = threading.Lock()
+
+
+@contextlib.contextmanager
+def _scores_one_at_a_time():
+    """Run as it is, flex_attention traces its functions, which torch does in one thread alone."""
+    call, lock = FlexAttentionHOP.__call__, threading.RLock()
+
+    def locked(*args, **kwargs):
+        with lock:
+            return call(*args, **kwargs)
+
+    FlexAttentionHOP.__call__ = locked
+    try:
+        yield
+    finally:
+        FlexAttentionHOP.__call__ = call
 
 
 class RanksFailed(Exception):
@@ -68,9 +86,10 @@ class _Simulation:
         torch._C._distributed_c10d._set_thread_isolation_mode(True)
         threaded._install_threaded_pg()
         try:
-            for thread in self.threads:
-                thread.start()
-            self._join(timeout_seconds)
+            with _scores_one_at_a_time():
+                for thread in self.threads:
+                    thread.start()
+                self._join(timeout_seconds)
         finally:
             threaded.ProcessLocalGroup.reset()
             threaded._uninstall_threaded_pg()

@@ -105,9 +105,9 @@ class Exporter {
   nb::object write(const Node& node) {
     if (node.kind == NodeKind::kInput) {
       if (node.input == InputKind::kSeed) return seed(node);
-      ensure(node.origin >= 0,
-             "an input of the rewritten program is not one of the captured program");
-      return kept(captured(node.origin));
+      if (node.origin >= 0) return kept(captured(node.origin));
+      ensure(is_body_, "an input of the rewritten program is not one of the captured program");
+      return new_input(node);
     }
     const nb::object args = write_items(node.args, true);
     nb::dict kwargs;
@@ -148,7 +148,7 @@ class Exporter {
   }
 
   // One more argument of the module, behind the others.
-  nb::object seed(const Node& node) {
+  nb::object new_input(const Node& node) {
     const auto first_call = std::find_if(
         program_.fx_nodes.begin(), program_.fx_nodes.end(),
         [](const nb::object& fx) { return nb::cast<std::string>(fx.attr("op")) != "placeholder"; });
@@ -156,6 +156,11 @@ class Exporter {
     const nb::object fx =
         create("placeholder", nb::cast(node.target), nb::tuple(), nb::dict(), nb::cast(node.name));
     insertion.attr("__exit__")(nb::none(), nb::none(), nb::none());
+    return fx;
+  }
+
+  nb::object seed(const Node& node) {
+    const nb::object fx = new_input(node);
     fx.attr(kDynamoSource) = nb::none();
     fx.attr("meta")["example_value"] = nb::module_::import_("autosp.fx").attr("seed_tensor")(0);
     return fx;

@@ -300,8 +300,11 @@ class Importer {
     }
     if (object == Py_Ellipsis) return Arg::ellipsis();
     if (PyDict_Check(object)) {
-      throw Unsupported(where() +
-                        "an operator takes a dictionary of values, which is not supported");
+      for (auto [key, item] : nb::borrow<nb::dict>(value)) {
+        if (has_type(item, python_.node))
+          throw Unsupported(where() +
+                            "an operator takes a dictionary of values, which is not supported");
+      }
     }
     return literal(value);
   }

@@ -58,6 +58,10 @@ std::vector<OpDef> make_ops() {
             "*values"),
       // Modes, and calls that are made for their effect.
       acts("set_grad_enabled", {"torch._C._set_grad_enabled"}, "mode"),
+      acts("vmap_begin", {"torch._functorch.predispatch._vmap_increment_nesting"},
+           "size, randomness"),
+      acts("vmap_end", {"torch._functorch.predispatch._vmap_decrement_nesting"}, ""),
+      acts("vmap_prepare", {"torch._functorch.predispatch.lazy_load_decompositions"}, ""),
       acts("autocast_enter", {"torch.amp.autocast_mode._enter_autocast"}, "*settings"),
       acts("autocast_exit", {"torch.amp.autocast_mode._exit_autocast"}, "mode"),
       acts("set_autocast",

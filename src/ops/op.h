@@ -177,6 +177,7 @@ struct OpDef {
   LinearFn linear = nullptr;  // null: is_linear goes by `aliases` and `einsum`
   bool registered = false;    // a user's (ops/registered.h)
   bool function = false;      // calls bodies that say what it computes and what its gradient is
+  bool scores = false;        // calls bodies on the scores of an attention, by their indices
   DrawsFn draws = nullptr;    // not null where `draw` is not
   DrawFn draw = nullptr;
   bool effect = false;   // acts by being called: never removed, never moved

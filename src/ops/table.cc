@@ -17,8 +17,9 @@ The equivalence test of an operator is the one of its name, `test/python/test_op
 a program with it over 2, 3 and 4 ranks, which divide the length and don't, gives the values and
 gradients of one device in float64, or is refused by name; the checker accepts every plan, and all
 ranks plan the same. Draws have theirs in `test_dropout.py`, grouped products and their counts in
-`test_experts.py`, functions with a backward of their own in `test_functions.py`, and
-autosp.repeat_heads, which only the compiler writes, in `test_programs.py`.
+`test_experts.py`, functions with a backward of their own in `test_functions.py`, flex_attention and
+the torch.vmap that makes its masks in `test_flex.py`, and autosp.repeat_heads, which only the compiler
+writes, in `test_programs.py`.
 
 A rule relates the dimensions of operands and results by letters, as an einsum does. `…` stands for any
 number of leading dimensions, which broadcast; `(a b)` is one dimension made of two, the outer one first.

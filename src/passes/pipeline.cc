@@ -15,6 +15,7 @@
 #include "passes/decompose_attention.h"
 #include "passes/functionalize.h"
 #include "passes/inline_checkpoints.h"
+#include "passes/number_scores.h"
 #include "passes/prove_causal.h"
 #include "passes/seed_random.h"
 #include "passes/separate_counts.h"
@@ -35,20 +36,29 @@ bool is_effect(const Node& node) {
 
 bool drop_dead_code(PipelineState& state) { return remove_dead_code(state.graph, is_effect); }
 
+// Calls `visit(index)` for each body that an argument holds.
+template <class Visit>
+void for_each_body(const Arg& arg, const Visit& visit) {
+  if (arg.kind == Arg::Kind::kGraph) visit(static_cast<size_t>(arg.integer));
+  for (const Arg& item : arg.items) for_each_body(item, visit);
+}
+
+bool opens_bodies(const OpDef* op) { return op != nullptr && (op->function || op->scores); }
+
 void refuse_unsupported_calls(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
     if (op == nullptr) continue;
-    if (op->function) {
+    if (opens_bodies(op)) {
       for (const Arg& arg : node.args) {
-        if (arg.kind == Arg::Kind::kGraph)
-          refuse_unsupported_calls(*graph.subgraphs[static_cast<size_t>(arg.integer)].second);
+        for_each_body(
+            arg, [&](size_t index) { refuse_unsupported_calls(*graph.subgraphs[index].second); });
       }
     }
     const Call call(graph, node, *op);
     if (op->draws != nullptr && op->draws(call))
       throw Unsupported(call.where() +
-                        ": random numbers inside of a function with a backward of its own are not "
+                        ": random numbers inside of a function that an operator calls are not "
                         "supported: draw them outside and pass them in");
     if (op->refuse == nullptr) continue;
     if (auto reason = op->refuse(call)) throw Unsupported(call.where() + ": " + *reason);
@@ -60,14 +70,15 @@ bool functionalize_all(Graph& graph) {
   bool changed = functionalize(graph);
   for (const Node& node : graph.nodes) {
     const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
-    if (op == nullptr || !op->function) continue;
+    if (!opens_bodies(op)) continue;
     for (const Arg& arg : node.args) {
-      if (arg.kind != Arg::Kind::kGraph) continue;
-      std::shared_ptr<Graph>& body = graph.subgraphs[static_cast<size_t>(arg.integer)].second;
-      Graph values = *body;
-      if (!functionalize(values)) continue;
-      body = std::make_shared<Graph>(std::move(values));
-      changed = true;
+      for_each_body(arg, [&](size_t index) {
+        std::shared_ptr<Graph>& body = graph.subgraphs[index].second;
+        Graph values = *body;
+        if (!functionalize(values)) return;
+        body = std::make_shared<Graph>(std::move(values));
+        changed = true;
+      });
     }
   }
   return changed;
@@ -111,6 +122,7 @@ bool shard(PipelineState& state) {
   std::map<std::string, int> seq_dims;
   for (const auto& [name, dim] : options.seq_dims) seq_dims[name] = static_cast<int>(dim);
   const auto ranks = static_cast<int>(options.ranks);
+  number_scores(state.graph);
   const bool exchange = options.attention == "auto";
   std::unique_ptr<Axes> axes;
   std::vector<AttentionRegion> regions;

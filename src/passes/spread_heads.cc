@@ -29,16 +29,22 @@ class Spreader {
   bool spread(const Node& node, const Call& call, FactorId head) {
     const Heads key = before_repeating(call.value("key"));
     const Heads value = before_repeating(call.value("value"));
-    const std::optional<int64_t> queries = head_count(node.type);
+    const std::optional<int64_t> queries = head_count(graph_.node(call.value("query")).type);
     if (!queries || key.count < 1 || key.count != value.count) return false;
     if (head >= 0 && (key.count == 1 || has_heads(key.value, head))) return false;
     const int64_t count = std::lcm(key.count, ranks_);
     if (count == key.count || *queries % count != 0) return false;
     std::vector<Arg> args = {builder_.mapped(*call.find("query"))};
     for (const Heads& heads : {key, value}) args.push_back(Arg::of(copies(heads, count, node)));
-    Kwargs kwargs = {{"is_causal", Arg::bool_of(true)}};
-    if (call.has("scale")) kwargs.emplace_back("scale", builder_.mapped(*call.find("scale")));
-    if (count != *queries) kwargs.emplace_back("enable_gqa", Arg::bool_of(true));
+    Kwargs kwargs;
+    if (call.op().scores) {  // groups heads by their numbers
+      for (size_t i = args.size(); i < node.args.size(); ++i)
+        args.push_back(builder_.mapped(node.args[i]));
+    } else {
+      kwargs.emplace_back("is_causal", Arg::bool_of(true));
+      if (call.has("scale")) kwargs.emplace_back("scale", builder_.mapped(*call.find("scale")));
+      if (count != *queries) kwargs.emplace_back("enable_gqa", Arg::bool_of(true));
+    }
     builder_.map(node.id,
                  builder_.call(node.target, std::move(args), std::move(kwargs), node.type, &node));
     return true;
@@ -128,9 +134,9 @@ bool spread_heads(Graph& graph, const Axes& axes, int ranks,
   bool changes = false;
   for (const Node& node : graph.nodes) {
     const OpDef* op = candidates.contains(node.id) ? find_op(node.target) : nullptr;
-    if (op != nullptr && op->name == "sdpa") {
+    if (op != nullptr && (op->name == "sdpa" || op->scores)) {
       const Call call(graph, node, *op);
-      if (call.boolean_or("is_causal", false) &&
+      if ((op->scores || call.boolean_or("is_causal", false)) &&
           spreader.spread(node, call, candidates.at(node.id))) {
         changes = true;
         continue;

@@ -81,6 +81,14 @@ std::string of_function(const Axes& axes, NodeId node, const std::optional<Lette
          ". Let its forward and backward work on each token alone, or sum over tokens.";
 }
 
+// What keeps functions on scores from running on parts of the queries.
+std::string of_scores(int ranks) {
+  return "the blocks of its mask stand for all queries, so that each rank would take some of its "
+         "heads: it needs a number of heads that " +
+         std::to_string(ranks) +
+         " ranks divide. Use as many ranks as divide it, or leave the mask to score_mod.";
+}
+
 std::string of_registered(const Axes& axes, int ranks, NodeId node,
                           const std::optional<LetterLeaf>& leaf) {
   const Letter letter = leaf ? axes.application(node).letters[leaf->letter] : Letter{};
@@ -131,6 +139,7 @@ void refuse_cut(const Axes& axes, int ranks, const Node& node, const Operand& op
                       "compiled function.");
   }
   if (op->function) throw Unsupported(start + ", and " + of_function(axes, node.id, leaf));
+  if (op->scores) throw Unsupported(start + ", and " + of_scores(ranks));
   if (op->registered)
     throw Unsupported(start + ", and " + of_registered(axes, ranks, node.id, leaf));
   const Reason found = reason(axes, node.id, operand, tokens, leaf);

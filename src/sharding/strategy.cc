@@ -119,7 +119,8 @@ std::vector<std::vector<size_t>> groups_of(const std::vector<std::set<NodeId>>& 
 
 bool needs_heads(const Axes& axes, const AttentionRegion& region) {
   const NodeId node = region.core.back();
-  return axes.op(node) != nullptr && axes.op(node)->registered && region.query >= 0 &&
+  const OpDef* op = axes.op(node);
+  return op != nullptr && (op->registered || op->scores) && region.query >= 0 &&
          axes.application(node).letters[region.query].kind == LetterKind::kAttend;
 }
 

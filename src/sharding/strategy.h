@@ -13,7 +13,8 @@
 namespace autosp {
 
 // Whether only a head's worth of all tokens will do: of an operator of the user's that says of its
-// queries that they attend, nothing is known of a part of them.
+// queries that they attend, nothing is known of a part of them, and the blocks of a
+// flex_attention's mask are those of all.
 bool needs_heads(const Axes& axes, const AttentionRegion& region);
 
 // Clears the head factor of the regions for which gathering is cheaper: bytes moved in forward and

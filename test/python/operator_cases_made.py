@@ -105,6 +105,8 @@ elsewhere("test_dropout.py", "normal", "exponential", "uniform (autosp)")
 # What the compiler writes, and functions with a backward of their own.
 elsewhere("test_programs.py", "repeat_heads")
 elsewhere("test_functions.py", "autograd function")
+# Masks are made by torch.vmap.
+elsewhere("test_flex.py", "flex_attention", "vmap_begin", "vmap_end", "vmap_prepare")
 
 
 # ---- Facts and effects ----
