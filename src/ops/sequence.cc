@@ -1,4 +1,6 @@
 // Operators whose rows depend on all other rows along a dimension: scans and orders.
+#include <algorithm>
+
 #include "ops/local_form.h"
 #include "ops/op.h"
 #include "ops/rule_line.h"
@@ -16,20 +18,6 @@ Application along_dim(const Call& call, int64_t fallback, LetterKind kind) {
 Application scan(const Call& call) { return along_dim(call, -1, LetterKind::kScan); }
 Application order(const Call& call) { return along_dim(call, -1, LetterKind::kWhole); }
 
-// Rows in another order. Cut along the axis each rank orders its own rows.
-Application sorted(const Call& call) {
-  const Type& input = tensor_type(call, "input");
-  Application application = along_dim(call, -1, LetterKind::kPass);
-  if (input.shape.empty()) return application;
-  const auto dim = static_cast<size_t>(call.dim_or("dim", rank_of(input), -1));
-  if (application.operands[0].letters[dim].empty()) return application;
-  const LetterId rows = application.operands[0].letters[dim][0];
-  const LetterId bag = application.add("y", input.shape[dim], LetterKind::kBag);
-  application.letters[static_cast<size_t>(bag)].link = rows;
-  for (TensorLetters& result : application.results) result[dim] = {bag};
-  return application;
-}
-
 // Gives the result's dimension a letter of its own: its rows are not the operand's.
 void own_letter(const Call& call, size_t dim, std::string_view name, LetterKind kind,
                 Application& application) {
@@ -37,6 +25,27 @@ void own_letter(const Call& call, size_t dim, std::string_view name, LetterKind 
   if (call.result().is_tensor()) types.push_back(call.result());
   const DimLetters letters = application.dim(std::string(name), types[0].shape[dim], kind);
   for (TensorLetters& result : application.results) result[dim] = letters;
+}
+
+// Rows in another order. Cut along the axis each rank orders its own rows, if it is one order: what
+// puts rows of several side by side can tell.
+Application sorted(const Call& call) {
+  const Type& input = tensor_type(call, "input");
+  Application application = along_dim(call, -1, LetterKind::kPass);
+  if (input.shape.empty()) return application;
+  const auto dim = static_cast<size_t>(call.dim_or("dim", rank_of(input), -1));
+  if (application.operands[0].letters[dim].empty()) return application;
+  const TensorLetters& letters = application.operands[0].letters;
+  if (std::count_if(letters.begin(), letters.end(), [](const auto& d) { return !d.empty(); }) > 1) {
+    application = order(call);
+    own_letter(call, dim, "y", LetterKind::kWhole, application);
+    return application;
+  }
+  const LetterId rows = application.operands[0].letters[dim][0];
+  const LetterId bag = application.add("y", input.shape[dim], LetterKind::kBag);
+  application.letters[static_cast<size_t>(bag)].link = rows;
+  for (TensorLetters& result : application.results) result[dim] = {bag};
+  return application;
 }
 
 // The k largest: how many there are has nothing to do with how many there were.
@@ -152,12 +161,13 @@ std::span<const OpDef> sequence_ops() {
       {.name = "sort",
        .targets = {"torch.sort", "Tensor.sort"},
        .signature = "input, dim=-1, descending=False, stable=None",
-       .rule = "… x … -> … y …, … y …  bag y of x",
+       .rule =
+           "x -> y, y  bag y of x; with other dimensions, each in an order of its own: whole x y",
        .apply = sorted},
       {.name = "argsort",
        .targets = {"torch.argsort", "Tensor.argsort"},
        .signature = "input, dim=-1, descending=False, stable=False",
-       .rule = "… x … -> … y …  bag y of x",
+       .rule = "x -> y  bag y of x; with other dimensions, each in an order of its own: whole x y",
        .apply = sorted,
        .differentiable = false},
       {.name = "topk",

@@ -130,15 +130,15 @@ def running_total_of_sorted_tokens(y):
 
 
 @refused(
-    "Tensor.gather at {}: dimension 1 of %mixed carries the sequence, and this operator depends on "
+    "Tensor.gather at {}: dimension 0 of %keys carries the sequence, and this operator depends on "
     "the order in which the program has sorted it (%gather), which no rank knows alone."
     f"{WHOLE}Sort by a small key (an expert's number), pick rows with the sorted indices, "
     "work on each row or on groups whose ends are the running total of torch.histc over the sorted "
     "key, and pick the rows back with the inverse permutation."
 )
 def sorted_by_what_it_holds(y):
-    order = y.argsort(1)
-    return y.gather(1, order)
+    keys = y.flatten(0, 1)[:, 0]
+    return keys.gather(0, keys.argsort())
 
 
 @refused(

@@ -39,10 +39,12 @@ TEST(Sequence, PaddingShiftsWherePadded) {
 
 TEST(Sequence, RowsAreSortedIntoABag) {
   EXPECT_EQ(
-      rule_of(
-          "%x: f32[s, 8]; %y: (f32[s, 8], i64[s, 8]) = torch.sort(%x, dim=-1, descending=True)"),
-      "(d0)(d1) -> (d0)(y), (d0)(y)  bag y of d1");
+      rule_of("%x: f32[1, s]; %y: (f32[1, s], i64[1, s]) = torch.sort(%x, -1, descending=True)"),
+      "()(d1) -> ()(y), ()(y)  bag y of d1");
   EXPECT_EQ(rule_of("%x: i64[s]; %y: i64[s] = torch.argsort(%x)"), "(d0) -> (y)  bag y of d0");
+  // Several orders.
+  EXPECT_EQ(rule_of("%x: f32[s, 8]; %y: (f32[s, 8], i64[s, 8]) = torch.sort(%x, 0)"),
+            "(d0)(d1) -> (y)(d1), (y)(d1)  whole d0, whole y");
 }
 
 TEST(Sequence, OrdersSeeAllRows) {
