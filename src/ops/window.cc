@@ -133,14 +133,15 @@ LocalResult difference_local(LocalForm& form) {
   NodeId next = form.operand(0);
   NodeId previous = next;
   Type type = local_type(form);
-  type.shape[static_cast<size_t>(form.cut_dim(0))] = form.part();
+  type.shape[static_cast<size_t>(form.cut_dim(0))] = form.part() + Expr(form.extra());
   const auto with_row = [&](NodeId rows, const Expr& at) {
     return form.emit("torch.add", {Arg::of(rows), Arg::of(form.rows_at(1, at))}, {}, type);
   };
   if (prepends) {
     previous = with_row(form.window(0, 1, -1, 0.0, false), Expr(0));
   } else {
-    next = form.window(0, -1, 1, 0.0, false);
+    if (form.extra_of(0) > 0) previous = form.window(0, 0, form.extra(), 0.0, false);
+    next = form.window(0, -1, 1 + form.extra(), 0.0, false);
     if (call.tensor("append") != nullptr) next = with_row(next, form.extent(0) - Expr(1));
   }
   return {form.as_result(
