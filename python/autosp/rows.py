@@ -152,14 +152,18 @@ def _own_rows(positions, x, dim, rank):
     return rows.clamp(0, x.size(dim) - 1), (rows < 0) | (rows >= x.size(dim))
 
 
-@_operator("rows_at(Tensor x, int dim, SymInt length, int extra, SymInt start, int rank) -> Tensor")
-def rows_at(x, dim, length, extra, start, rank):
-    """V -> S: the rows of x at `start` .. of a sharded dimension, zeros elsewhere; the part's rows
-    and `extra` ones of the next.
+@_operator(
+    "rows_at(Tensor x, int dim, SymInt length, int extra, SymInt start, int rank, bool edge=False)"
+    " -> Tensor"
+)
+def rows_at(x, dim, length, extra, start, rank, edge=False):
+    """V -> S: the rows of x at `start` .. of a sharded dimension; the part's rows and `extra` ones
+    of the next. Elsewhere zeros, or copies of the last row without gradient (`edge`).
     """
     rows = torch.arange(length + extra, device=x.device) + rank * length - start
     outside = _along((rows < 0) | (rows >= x.size(dim)), x, dim)
-    return x.index_select(dim, rows.clamp(0, x.size(dim) - 1)).masked_fill(outside, 0)
+    part = x.index_select(dim, rows.clamp(0, x.size(dim) - 1))
+    return torch.where(outside, part.detach(), part) if edge else part.masked_fill(outside, 0)
 
 
 @_operator(

@@ -245,6 +245,8 @@ class Checker : private LocalLengths {
       if (result.at(place) != node.args[2].as_expr() + node.args[3].as_expr() ||
           extra(result[place]) != node.args[3].integer)
         fail("has another length than it is told");
+      if (node.args.size() > 6 && !(node.args[4].as_expr() == Expr(0)))
+        fail("takes the last of some rows for that of the sequence");
       return {rows};
     }
     if (extra(in.at(place)) != 0) fail("reads rows that a neighbour has too");

@@ -278,8 +278,13 @@ void Elaborator::emit_sharded(const Node& node) {
   }
   const Placement produced =
       result.replicated ? Placement::replicated() : placements_.produced(node.id, 0);
+  // Then rows past the end are not copies of the last yet.
+  const bool other_rows =
+      needs_other_rows(rule.letters[placed.sharded->letter].kind) ||
+      std::any_of(rule.operands.begin(), rule.operands.end(),
+                  [&](const Operand& read) { return is_extended(node.id, read); });
   if (produced.is_sharded() && node.type.is_tensor() && axes_.facts(node.id).differentiable &&
-      needs_other_rows(rule.letters[placed.sharded->letter].kind))
+      other_rows)
     result.node = values_.repeat_last(result.node, node.id, produced, node);
   if (produced.kind != Placement::Kind::kPartial || in_body_ || op.function ||
       is_read_partial(node.id)) {
@@ -288,6 +293,14 @@ void Elaborator::emit_sharded(const Node& node) {
   }
   const NodeId sum = values_.reduce(result.node, placed.varying, node);
   values_.set(node.id, sum, placed.varying ? Placement::varying() : Placement::replicated());
+}
+
+// Whether a node reads rows that a neighbour has too.
+bool Elaborator::is_extended(NodeId node, const Operand& operand) const {
+  const Placement want = placements_.needed(node, operand);
+  if (!want.is_sharded()) return false;
+  const std::vector<FactorList> leaves = axes_.value_leaves(operand.value, operand.element);
+  return axes_.extension(leaves[want.where.dim][want.where.position]) > 0;
 }
 
 // Whether a reader takes each rank's own part of a sum.

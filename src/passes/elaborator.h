@@ -53,6 +53,7 @@ class Elaborator {
 
   Arg tuple_elements(const Node& node, NodeId value);
   bool borrows_sharded_shape(const Node& node) const;
+  bool is_extended(NodeId node, const Operand& operand) const;
   Arg localized(const Node& node, const Arg& arg, std::map<NodeId, int>& seen);
   const Layout& layout() const { return values_.layout(); }
 

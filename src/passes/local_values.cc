@@ -218,11 +218,12 @@ NodeId LocalValues::rows_with_neighbours(NodeId local, NodeId value, int element
   const std::vector<Expr> after = layout_.isolated(global.shape, leaves, to, {to.where}, &dims);
   const Expr& rows = after[static_cast<size_t>(dims[0])];
   ensure(rows == layout_.shard_length(leaf), "an extended axis is not alone in its dimension");
-  const NodeId part = builder_.call(
-      "autosp.rows_at",
-      {Arg::of(reshape(local, before, near)), Arg::integer_of(dims[0]),
-       Arg::size_of(rows - Expr(more)), Arg::integer_of(more), Arg::integer_of(0), rank_symbol()},
-      Type::tensor(global.dtype, after), &near);
+  const NodeId part =
+      builder_.call("autosp.rows_at",
+                    {Arg::of(reshape(local, before, near)), Arg::integer_of(dims[0]),
+                     Arg::size_of(rows - Expr(more)), Arg::integer_of(more), Arg::integer_of(0),
+                     rank_symbol(), Arg::bool_of(true)},
+                    Type::tensor(global.dtype, after), &near);
   return reshape(part, layout_.shape(global.shape, leaves, to), near);
 }
 

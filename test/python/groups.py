@@ -31,6 +31,16 @@ def between(m, x, ids):
     return groups.flatten(1, 2), before
 
 
+@form
+def divided(m, x, ids):
+    """Parts of what all groups make, cut at both ends: zeros past the end would be singular."""
+    groups = x.unflatten(1, (-1, 4))
+    sums = torch.cat([m.vector.square().expand(2, 1, -1), groups.square().sum(2)], 1)
+    totals = sums[:, :, None].expand(-1, -1, sums.shape[1], -1).cumsum(1)
+    before = (totals * sums[:, None]).sum(2)
+    return (groups / before[:, :-1, None]).flatten(1, 2), before[:, 1:].log()
+
+
 def decays(x):
     """[…, n] -> […, n, n]: row i, column j has the sum of x over j < k <= i, -inf above."""
     n = x.shape[-1]

@@ -68,9 +68,23 @@ def differences(m, x, ids):
 
 
 @form
+def nothing_to_see(m, x, ids):
+    """Singular at zero, which a kernel makes of nothing but rows past the end."""
+    kernel = m.depthwise.weight[..., 2:]
+    y = F.conv1d(x.mT, kernel, padding=1, groups=WIDTH)[..., :-1]
+    return x, y.square().log().mT
+
+
+@form
 def steps_apart(m, x, ids):
     """Singular where two neighbours are equal, as copies of the last row are."""
     return x, (x.diff(dim=1) * m.vector).abs().log(), (x[:, 1:] - x[:, :-1]).norm(dim=-1)
+
+
+@form
+def steps_of_more_rows(m, x, ids):
+    y = m.depthwise(x.mT)
+    return x + y.diff(dim=2)[..., :-2].mT, y[..., :-2].diff().mT
 
 
 @form

@@ -172,17 +172,20 @@ TEST(CheckRows, WhatGroupsHandOn) {
            " + 1, 4] = torch.nn.functional.pad(%w, (0, 0, 1, 0))\n"
            "%r: f32[2, u + 1, 4] = autosp.rows_at(%b, 1, " +
            rows +
-           ", 0, rank)\n"
+           ")\n"
            "%c: f32[2, u, 4] = _operator.getitem(%r, (slice(None, None, None), "
            "slice(0, u, None)))\n"
            "%y: f32[2, u, 4] = torch.add(%e, %c)\n";
   };
-  EXPECT_TRUE(accepts_groups(handed("g", "s_to_v", "u, 1")));
-  EXPECT_FALSE(accepts_groups(handed("g", "s_to_r", "u, 1")))
+  EXPECT_TRUE(accepts_groups(handed("g", "s_to_v", "u, 1, 0, rank, True")));
+  EXPECT_FALSE(accepts_groups(handed("g", "s_to_r", "u, 1, 0, rank, True")))
       << "a row of two ranks gets one's gradient";
-  EXPECT_FALSE(accepts_groups(handed("4*g", "s_to_v", "u, 1"))) << "rows, not groups";
-  EXPECT_FALSE(accepts_groups(handed("g", "s_to_v", "u + 1, 0")))
+  EXPECT_FALSE(accepts_groups(handed("4*g", "s_to_v", "u, 1, 0, rank, True")))
+      << "rows, not groups";
+  EXPECT_FALSE(accepts_groups(handed("g", "s_to_v", "u + 1, 0, 0, rank")))
       << "takes its neighbour's row for its own";
+  EXPECT_FALSE(accepts_groups(handed("g", "s_to_v", "u, 1, 1, rank, True")))
+      << "the last row of another dimension";
   EXPECT_FALSE(
       accepts_groups("%e: f32[2, u, 4] = torch.select(%v, 2, 3)\n"
                      "%b: f32[2, u + 1, 4] = torch.nn.functional.pad(%e, (0, 0, 1, 0))\n"
