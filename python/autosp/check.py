@@ -171,6 +171,7 @@ class Reference:
             # Dynamo clears the metadata of the graph that it handed out.
             seen.append((_copy(gm), [fx.hint(x) for x in example_inputs]))
 
+            @torch.no_grad()  # no step yet: which results are which outputs
             def run(*inputs):
                 seen.append(outputs := gm(*inputs))
                 return outputs
@@ -201,17 +202,19 @@ class Reference:
 
     def _take_step(self, model):
         """Of the model as it is: not captured, not compiled. One that draws random numbers draws
-        others that way, so it is the program of a group of one.
+        others that way, and torch's flex_attention gives other gradients when it is recomputed
+        uncompiled, so for these it is the program of a group of one.
         """
         args, kwargs = self._arguments
         try:
             plan = fx.read(_copy(self.gm), self._names).plan(1)
         except Unsupported:  # whatever it is, it is no reason to look at several ranks' programs
             plan = None
+        alone = None if plan is None else plan.write(0, "")
         with _same_buffers(model), torch.random.fork_rng():
             torch.manual_seed(0)
-            if plan is not None and plan.draws:
-                flat = plan.write(0, "")(*self._inputs, *fx.seeds(True))
+            if alone is not None and (plan.draws or _recomputes_scores(alone)):
+                flat = alone(*self._inputs, *fx.seeds(plan.draws))
                 outputs = [flat[position] for position in self._outputs.values()]
             else:
                 found = dict(_tensors(model(*args, **kwargs)))
@@ -272,6 +275,11 @@ class Reference:
         wanting = [outputs[i] for i in self._chosen]
         grads = torch.autograd.grad(wanting, leaves, cotangents, allow_unused=True)
         return _Step([x.detach() for x in outputs], grads)
+
+
+def _recomputes_scores(gm):
+    calls = gm.graph.find_nodes(op="call_function", target=torch.ops.higher_order.flex_attention)
+    return any("ac_graph_id" in call.meta for call in calls)
 
 
 def _tensors(result):

@@ -26,6 +26,13 @@ class SizeWriter {
   nb::object write(const Expr& size) {
     if (size.is_constant()) return nb::int_(size.constant_value());
     if (const auto known = written_.find(size); known != written_.end()) return known->second;
+    for (const auto& [given, value] : given_) {
+      const Expr more = size - given;
+      if (more.is_constant()) {
+        const nb::object sum = apply_("_operator.add", value, nb::int_(more.constant_value()));
+        return written_.emplace(size, sum).first->second;
+      }
+    }
     nb::object sum;
     for (const Expr::Term& term : size.terms()) {
       nb::object product;
@@ -39,6 +46,12 @@ class SizeWriter {
       sum = sum.is_valid() ? apply_("_operator.add", sum, product) : product;
     }
     return written_.emplace(size, sum).first->second;
+  }
+
+  // What is there already, for others to be computed from.
+  void give(const Expr& size, const nb::object& value) {
+    written_.emplace(size, value);
+    given_.emplace_back(size, value);
   }
 
  private:
@@ -59,6 +72,7 @@ class SizeWriter {
   Leaf leaf_;
   Apply apply_;
   std::map<Expr, nb::object> written_;
+  std::vector<std::pair<Expr, nb::object>> given_;
 };
 
 const SymbolSource& source_of(const Program& program, const std::string& symbol) {
@@ -87,6 +101,7 @@ class Exporter {
                }) {
     known_[std::string(kRankSymbol)] = Expr(rank);
     for (const auto& [name, length] : local.definitions) known_[name] = length.substitute(known_);
+    for (const auto& [size, placeholder] : program.sizes) sizes_.give(size, placeholder);
   }
 
   void run() {
@@ -109,6 +124,7 @@ class Exporter {
       ensure(is_body_, "an input of the rewritten program is not one of the captured program");
       return new_input(node);
     }
+    source_ = node.source;
     const nb::object args = write_items(node.args, true);
     nb::dict kwargs;
     for (const auto& [key, value] : node.kwargs) kwargs[key.c_str()] = write(value);
@@ -188,6 +204,11 @@ class Exporter {
   }
 
   nb::object symbol_node(const std::string& symbol) {
+    if (is_body_ && !program_.symbols.contains(symbol)) {
+      throw Unsupported((source_.empty() ? "" : source_ + ": ") +
+                        "a function that an operator calls computes a size from others in a way "
+                        "that is not supported: compute it outside of the function");
+    }
     const SymbolSource& source = source_of(program_, symbol);
     nb::object size = source.node;
     if (source.dim >= 0) {
@@ -294,6 +315,7 @@ class Exporter {
   const Graph& local_;
   const std::string& group_;
   bool is_body_;
+  std::string source_;  // of the node that is being written
   nb::object fx_graph_;
   nb::object resolve_;
   nb::object output_;
@@ -329,6 +351,7 @@ void copy_module(Program& program) {
     }
   }
   for (auto& [symbol, source] : program.symbols) source.node = copies[source.node];
+  for (auto& [size, placeholder] : program.sizes) placeholder = copies[placeholder];
   program.module = fx.attr("GraphModule")(old, graph);
   for (const char* name : {"meta", "_param_name_to_source", "_source_to_user_stacks"}) {
     if (nb::hasattr(old, name)) program.module.attr(name) = old.attr(name);

@@ -142,6 +142,7 @@ class Importer {
     if (example.ptr() != nullptr && has_type(example, python_.sym_int)) {
       values_[index] = Arg::size_of(read_size(example));
       bind_symbol(SymbolSource{fx, -1, nb::borrow(example)});
+      program_->sizes.emplace_back(values_[index]->size, fx);
       if (nb::len(facts) > 0) program_->user_inputs.emplace_back(position, input_name(facts));
       return;
     }

@@ -10,6 +10,7 @@ from autosp.errors import Unsupported
 from flex import Scored, tokens
 from parity import check_simulated
 from torch.nn.attention import flex_attention
+from torch.utils.checkpoint import checkpoint
 
 SLOW = pytest.mark.slow
 FORMS = {
@@ -81,6 +82,31 @@ def test_compiled():
 def test_symbolic_length():
     report = Reference(scored("documents"), {"ids": tokens(13)}, dynamic=True).compare(4)
     assert report.parity, report
+
+
+def test_symbolic_lengths_in_functions(monkeypatch):
+    def last_seen_by_all(model, ids):
+        known = ids.shape[1] - 3
+        return flex.create_block_mask(
+            lambda b, h, i, j: (i >= j) | (j > known - 2),
+            *(None, None, ids.shape[1], ids.shape[1]),
+            device="cpu",
+        )
+
+    monkeypatch.setitem(FORMS, "last", (last_seen_by_all, flex.no_change))
+    report = Reference(scored("last"), {"ids": tokens(13)}, dynamic=True).compare(2)
+    assert report.parity, report
+
+
+class Recomputed(Scored):
+    def forward(self, ids):
+        return checkpoint(super().forward, ids, use_reentrant=False)
+
+
+@pytest.mark.parametrize("form", ["alibi", "causal"])
+def test_recomputed(form):
+    model = Recomputed(*FORMS[form], 4, 4).double()
+    autosp.check(model, {"ids": tokens(13)}, sp=2)
 
 
 def test_heads_that_ranks_do_not_divide():
