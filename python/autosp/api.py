@@ -5,6 +5,7 @@ import inspect
 import itertools
 import logging
 import sys
+import warnings
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -205,14 +206,16 @@ def _tensors(model, args, kwargs):
 
 def capture_settings():
     """Dynamo's configuration while a program may be captured: one graph under DDP, no breaks at
-    library log messages, plans for as many ranges of lengths as there are, and what a checkpointed
-    region assigns to a module is assigned once.
+    warnings and library log messages, plans for as many ranges of lengths as there are, and what a
+    checkpointed region assigns to a module is assigned once.
     """
     return torch._dynamo.config.patch(
         optimize_ddp=False,
         skip_fwd_side_effects_in_bwd_under_checkpoint=True,
         recompile_limit=max(torch._dynamo.config.recompile_limit, _RANGES),
-        ignore_logging_functions=torch._dynamo.config.ignore_logging_functions | _library_loggers(),
+        ignore_logging_functions=torch._dynamo.config.ignore_logging_functions
+        | _library_loggers()
+        | {warnings.warn},
     )
 
 

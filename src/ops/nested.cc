@@ -84,6 +84,7 @@ std::span<const OpDef> nested_ops() {
                     "saved_for_backward_idx=None, dirty_idx=None",
        .rule = "the letters along which both bodies run on parts alone",
        .apply = [](const Call& call) { return opaque_application(call.graph(), call.node()); },
+       .singular = singular_in_all,
        .function = true},
       {.name = "flex_attention",
        .targets = {"torch.ops.higher_order.flex_attention"},

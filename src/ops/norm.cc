@@ -193,12 +193,14 @@ std::span<const OpDef> norm_ops() {
        .targets = {"torch.nn.functional.normalize"},
        .signature = "input, p=2.0, dim=1, eps=1e-12",
        .rule = "… x … -> … x …  whole x",
-       .apply = normalize},
+       .apply = normalize,
+       .singular = singular_in_all},
       {.name = "cosine_similarity",
        .targets = {"torch.cosine_similarity", "torch.nn.functional.cosine_similarity"},
        .signature = "x1, x2, dim=1, eps=1e-8",
        .rule = "… x …, … x … -> … …  whole x",
-       .apply = cosine_similarity},
+       .apply = cosine_similarity,
+       .singular = singular_in_all},
   };
   return ops;
 }

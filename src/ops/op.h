@@ -145,6 +145,9 @@ using RefuseFn = std::optional<std::string> (*)(const Call&);
 // Whether a result shares its memory with the first operand.
 enum class Sharing : uint8_t { kNo, kMaybe, kYes };
 using SharingFn = Sharing (*)(const Call&);
+// Whether the result, or its gradient, may be no number at some numbers of an operand: log, 1 / x.
+using SingularFn = bool (*)(const Call&, NodeId operand);
+inline bool singular_in_all(const Call&, NodeId) { return true; }
 // The first operand of a view once the view has a new value (ops/write_back.h).
 struct WriteBack;
 using WriteBackFn = NodeId (*)(const Call&, const WriteBack&);
@@ -173,12 +176,13 @@ struct OpDef {
   bool aliases = false;              // the result may share memory with the first operand (views)
   SharingFn shares = nullptr;        // says more of one call that `aliases`; null: it may
   WriteBackFn write_back = nullptr;  // null: writes through it can't be followed
-  bool assigns = false;       // writes a value it is given into its first operand (copy_, setitem)
-  LinearFn linear = nullptr;  // null: is_linear goes by `aliases` and `einsum`
-  bool registered = false;    // a user's (ops/registered.h)
-  bool function = false;      // calls bodies that say what it computes and what its gradient is
-  bool scores = false;        // calls bodies on the scores of an attention, by their indices
-  DrawsFn draws = nullptr;    // not null where `draw` is not
+  bool assigns = false;  // writes a value it is given into its first operand (copy_, setitem)
+  SingularFn singular = nullptr;  // null: it never is
+  LinearFn linear = nullptr;      // null: is_linear goes by `aliases` and `einsum`
+  bool registered = false;        // a user's (ops/registered.h)
+  bool function = false;          // calls bodies that say what it computes and what its gradient is
+  bool scores = false;            // calls bodies on the scores of an attention, by their indices
+  DrawsFn draws = nullptr;        // not null where `draw` is not
   DrawFn draw = nullptr;
   bool effect = false;   // acts by being called: never removed, never moved
   bool creates = false;  // makes a value from sizes alone (its result is the same on every rank)

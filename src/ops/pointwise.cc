@@ -1,6 +1,8 @@
 // Elementwise operators: arithmetic, comparisons, logic, activations, casts and copies. Every
 // letter is pass.
+#include <algorithm>
 #include <deque>
+#include <iterator>
 
 #include "ops/op.h"
 #include "ops/rule_line.h"
@@ -87,6 +89,27 @@ Application glu(const Call& call) {
 bool linear_in_dividend(const Call& call, const std::vector<bool>& marked) {
   return linear_in_one(call, marked) && marked[0] && call.value("input") != kNoNode &&
          !call.has("rounding_mode") && call.node().target.find("__r") == std::string::npos;
+}
+
+// Those with poles, or whose gradient has one, or that overflow soon.
+constexpr std::string_view kSingular[] = {
+    "acos",  "acosh",       "addcdiv", "angle",  "asin",   "atan2",       "atanh",
+    "cosh",  "digamma",     "div",     "divide", "erfinv", "exp",         "exp2",
+    "expm1", "float_power", "fmod",    "hypot",  "lgamma", "log",         "log10",
+    "log1p", "log2",        "logit",   "pow",    "polar",  "reciprocal",  "remainder",
+    "rsqrt", "sinh",        "sqrt",    "tan",    "xlogy",  "true_divide", "floor_divide"};
+
+bool singular(const Call& call, NodeId operand) {
+  const std::string_view name = call.op().name;
+  const bool reflected = call.node().target.find("__r") != std::string::npos;
+  if (name.starts_with("div") || name == "true_divide")
+    return reflected || operand == call.value("other");
+  if (name == "pow" && !reflected) {  // x ** 2 is regular
+    const Arg* exponent = call.find("exponent");
+    return !exponent->is_integral() || !exponent->as_expr().is_constant() ||
+           exponent->as_expr().constant_value() < 1;
+  }
+  return true;
 }
 
 // An operator that torch offers as torch.<name> and Tensor.<name>, and mostly in place as
@@ -263,6 +286,8 @@ void add_group(const Group& group, std::vector<OpDef>& ops) {
     op.apply = pointwise;
     op.linear = spelling.linear;
     op.differentiable = group.differentiable;
+    if (std::find(std::begin(kSingular), std::end(kSingular), name) != std::end(kSingular))
+      op.singular = singular;
     if (spelling.in_place) {
       OpDef in_place = op;
       in_place.name = keep(name + "_");

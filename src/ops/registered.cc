@@ -67,6 +67,7 @@ void register_rule(Registration registration) {
   entry.op.signature = entry.registration.signature;
   entry.op.rule = entry.registration.rule;
   entry.op.registered = true;
+  entry.op.singular = singular_in_all;
   const Table* before = current.load(std::memory_order_relaxed);
   Table& table = tables.emplace_back(before == nullptr ? Table() : *before);
   for (const std::string& target : entry.registration.targets) {

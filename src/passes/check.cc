@@ -450,6 +450,12 @@ class Checker : private LocalLengths {
            is_linear(Call(graph_, node, *op), partial);
   }
 
+  bool is_trimmed(const Node& node, const Placement& placement) const {
+    if (!node.type.is_tensor()) return false;
+    const Expr& length = node.type.shape[static_cast<size_t>(placement.where.dim)];
+    return untrimmed(length) != length;
+  }
+
   std::vector<Placement> apply(const Node& node, const Application& rule) {
     if (auto wrong = wrong_spelled_sizes(axes_, node); !wrong.empty()) fail(wrong);
     check_operand_sizes(rule);
@@ -509,6 +515,9 @@ class Checker : private LocalLengths {
         fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) +
              ", not " + describe(want));
       }
+      const bool trims = have.is_sharded() && is_trimmed(graph_.node(operand.value), have);
+      if (trims && axes_.facts(node.id).differentiable && may_be_singular(axes_, node, operand))
+        fail("may be singular in rows past the end of %" + graph_.node(operand.value).name);
       cut += have.is_sharded() ? 1 : 0;
       masked += have.is_sharded() && masked_[operand.value] ? 1 : 0;
     }

@@ -62,4 +62,13 @@ std::string wrong_sorted_mask(const Axes& axes, const Node& node, const std::str
   return {};
 }
 
+bool may_be_singular(const Axes& axes, const Node& node, const Operand& operand) {
+  const OpDef* op = axes.op(node.id);
+  if (op == nullptr || op->singular == nullptr) return false;
+  const Graph& graph = axes.graph();
+  const Node* value = &graph.node(operand.value);
+  while (value->target == "torch.reshape") value = &graph.node(value->args.at(0).value);
+  return value->target != "autosp.edge_rows" && op->singular(Call(graph, node, *op), operand.value);
+}
+
 }  // namespace autosp

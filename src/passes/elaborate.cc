@@ -258,6 +258,7 @@ void Elaborator::emit_sharded(const Node& node) {
   Local local(*this, node, call, *placed.sharded);
   const Application& rule = axes_.application(node.id);
 
+  if (op.singular != nullptr && axes_.facts(node.id).differentiable) repeat_last(call);
   LocalResult result;
   if (op.function) {
     result.node = emit_function(node);
@@ -269,13 +270,13 @@ void Elaborator::emit_sharded(const Node& node) {
       for (const Operand& operand : rule.operands) {
         const Placement want = placements_.needed(node.id, operand);
         if (!want.is_sharded()) continue;
-        masked_[{operand.value, want.where.dim, want.where.position}] = values_.mask_tail(
+        tails_[{operand.value, want.where.dim, want.where.position}] = values_.mask_tail(
             values_.as(operand.value, want, node), operand.value, operand.element, want, 0.0, node);
       }
     }
     result.node = local.emit_same(local_type(local));
-    masked_.clear();
   }
+  tails_.clear();
   const Placement produced =
       result.replicated ? Placement::replicated() : placements_.produced(node.id, 0);
   // Then rows past the end are not copies of the last yet.
@@ -293,6 +294,21 @@ void Elaborator::emit_sharded(const Node& node) {
   }
   const NodeId sum = values_.reduce(result.node, placed.varying, node);
   values_.set(node.id, sum, placed.varying ? Placement::varying() : Placement::replicated());
+}
+
+// Rows past the end of a trimmed axis are the program's own, on which it may not do what it does to
+// the others; of other axes they are copies of the last.
+void Elaborator::repeat_last(const Call& call) {
+  const NodeId node = call.node().id;
+  for (const Operand& operand : axes_.application(node).operands) {
+    const Placement want = placements_.needed(node, operand);
+    if (!want.is_sharded() || operand.element != 0 || !call.op().singular(call, operand.value))
+      continue;
+    const FactorId leaf = axes_.value_leaves(operand.value, 0)[want.where.dim][want.where.position];
+    if (axes_.shard_base(leaf) == leaf) continue;
+    tails_[{operand.value, want.where.dim, want.where.position}] = values_.repeat_last(
+        values_.as(operand.value, want, call.node()), operand.value, want, call.node());
+  }
 }
 
 // Whether a node reads rows that a neighbour has too.
@@ -377,9 +393,9 @@ Arg Elaborator::localized(const Node& node, const Arg& arg, std::map<NodeId, int
     if (old_.node(arg.value).type.kind == Type::Kind::kTuple)
       return tuple_elements(node, arg.value);
     const Placement want = placements_.needed(node.id, *use);
-    const auto masked = masked_.find({arg.value, want.where.dim, want.where.position});
-    out.value = want.is_sharded() && masked != masked_.end() ? masked->second
-                                                             : values_.as(arg.value, want, node);
+    const auto tail = tails_.find({arg.value, want.where.dim, want.where.position});
+    out.value = want.is_sharded() && tail != tails_.end() ? tail->second
+                                                          : values_.as(arg.value, want, node);
     return out;
   }
   for (Arg& item : out.items) item = localized(node, item, seen);

@@ -44,6 +44,7 @@ class Elaborator {
   void plan_deferred();
   void emit(const Node& node);
   void emit_sharded(const Node& node);
+  void repeat_last(const Call& call);
   NodeId emit_function(const Node& node);
   Arg emit_body_output(const Arg& output, bool masks);
   bool is_read_partial(NodeId value) const;
@@ -68,7 +69,7 @@ class Elaborator {
   std::vector<bool> exchanged_;
   // Operands of the node being written whose padding was replaced; by value, dimension and
   // position.
-  std::map<std::tuple<NodeId, int, int>, NodeId> masked_;
+  std::map<std::tuple<NodeId, int, int>, NodeId> tails_;
   std::vector<Expr> divisible_;
   bool in_body_ = false;
   std::vector<size_t> bodies_;  // subgraphs that are those of a rank

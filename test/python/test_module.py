@@ -5,6 +5,7 @@ import inspect
 import logging
 import pickle
 import sys
+import warnings
 
 import autosp
 import pytest
@@ -100,6 +101,14 @@ def test_nothing_global_changes(alone):
     with pytest.raises(autosp.Unsupported):
         autosp.compile(lambda x: torch._dynamo.graph_break(), backend="aot_eager")(tokens())
     assert torch._dynamo.config.get_config_copy() == before
+
+
+def test_warnings_do_not_break_the_graph(alone):
+    def function(x):
+        warnings.warn("careful", FutureWarning, stacklevel=2)
+        return x * 2
+
+    assert autosp.compile(function, backend="aot_eager")(torch.ones(1)) == 2
 
 
 def test_warnings_of_transformers_do_not_break_the_graph(alone, monkeypatch):

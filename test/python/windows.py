@@ -117,6 +117,15 @@ def rows_written(m, x, ids):
 
 
 @form
+def no_numbers_past_the_end(m, x, ids):
+    """Of trimmed tokens the rows past the end are the program's own, and equal to each other."""
+    step = x[:, 1:] - x[:, :-1]
+    rate = step / step.norm(dim=-1, keepdim=True)
+    spread = torch.stack([x[:, 1:], x[:, :-1]], 2).std(2)
+    return x, (step**2).log(), rate, spread
+
+
+@form
 def without_gradient(m, x, ids):
     with torch.no_grad():
         y = x.roll(1, 1) + F.pad(x, (0, 0, 1, -1))
