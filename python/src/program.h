@@ -49,7 +49,7 @@ struct Program {
   std::shared_ptr<Captured> captured;
   std::vector<nb::object> fx_nodes;  // the module's own, in order
   std::map<std::string, SymbolSource> symbols;
-  std::vector<std::pair<Expr, nb::object>> sizes;  // placeholders that are sizes
+  std::vector<std::pair<Expr, nb::object>> sizes;          // placeholders that are sizes
   std::map<std::string, std::shared_ptr<Program>> bodies;  // by their path below the module
   std::vector<std::pair<int32_t, std::string>>
       user_inputs;            // position and name of the user's arguments

@@ -18,8 +18,8 @@ std::string wrong_spelled_sizes(const Axes& axes, const Node& node);
 // before they were sorted; "" if nothing is. `part` is the symbol of the length of a rank's part.
 std::string wrong_sorted_mask(const Axes& axes, const Node& node, const std::string& part);
 
-// Whether a call is no number, or has no gradient, at some numbers of an operand whose rows past the
-// end were not made copies of the last one.
+// Whether a call is no number, or has no gradient, at some numbers of an operand whose rows past
+// the end were not made copies of the last one.
 bool may_be_singular(const Axes& axes, const Node& node, const Operand& operand);
 
 }  // namespace autosp

@@ -173,12 +173,15 @@ class Program:
             for x in outputs
         ]
 
-    def run(self):
-        """All values on one device, and the step: raises what torch raises."""
+    def run(self, nudge=None):
+        """All values on one device, and the step: raises what torch raises. `nudge`, a generator,
+        changes the last digits of every value.
+        """
         values = self.make_inputs()
         leaves = {name: x for name, x in values.items() if x.requires_grad}
         for call in self.calls:
-            values[call.name] = run_call(call, values)
+            value = run_call(call, values)
+            values[call.name] = value if nudge is None else _nudged(value, nudge)
         outputs = [values[name] for name in self.outputs]
         return values, take_step(outputs, self.cotangents(outputs), leaves)
 
@@ -205,6 +208,15 @@ class Program:
         options = ", ".join(f"{key}={value!r}" for key, value in self.options.items())
         lines = [f"# seed {self.seed}; {options}", *map(str, self.inputs), *map(str, self.calls)]
         return "\n".join([*lines, f"return {', '.join(self.outputs)}"])
+
+
+def _nudged(value, generator):
+    if isinstance(value, tuple):
+        return type(value)([_nudged(x, generator) for x in value])
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value._is_view():
+        return value  # a view stays one
+    units = torch.randint(-4, 5, value.shape, generator=generator)
+    return value * (1 + units.to(value.dtype) * torch.finfo(value.dtype).eps)
 
 
 def take_step(outputs, cotangents, leaves):

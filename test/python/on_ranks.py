@@ -19,7 +19,10 @@ from symbolic import Symbolic
 
 @dataclasses.dataclass
 class Outcome:
-    """`kind`: "parity", "refused", "mismatch", "error", or "invalid" for what torch can't run."""
+    """`kind`: "parity", "refused", "mismatch", "error", "invalid" for what torch can't run, or
+    "unstable" where one device gives as different numbers when the last digits of its values change
+    (ties, deviations of equal values): then no order of sums is the right one.
+    """
 
     program: Program
     kind: str
@@ -66,17 +69,24 @@ class Reference:
                 whole = torch.cat([step.outputs[i] for step in steps], dim)
                 for step in steps:
                     step.outputs[i] = whole
-        size = _size([x for x in self.values.values() if isinstance(x, torch.Tensor)])
-        grad_size = _size(list(self.want.grads.values()))
         for rank, step in enumerate(steps):
-            outputs = zip(self.program.outputs, step.outputs, self.want.outputs, strict=True)
-            found = [f"{name}: {text}" for name, *x in outputs if (text := difference(*x, size))]
-            for name, got in step.grads.items():
-                if text := difference(got, self.want.grads[name], grad_size):
-                    found.append(f"gradient of {name}: {text}")
-            if found:
+            if found := self._differences(step):
                 return f"rank {rank}: {'; '.join(found)}"
         return None
+
+    def is_unstable(self):
+        generator = torch.Generator().manual_seed(0)
+        return any(self._differences(self.program.run(generator)[1]) for _ in range(5))
+
+    def _differences(self, step):
+        size = _size([x for x in self.values.values() if isinstance(x, torch.Tensor)])
+        grad_size = _size(list(self.want.grads.values()))
+        outputs = zip(self.program.outputs, step.outputs, self.want.outputs, strict=True)
+        found = [f"{name}: {text}" for name, *x in outputs if (text := difference(*x, size))]
+        for name, got in step.grads.items():
+            if text := difference(got, self.want.grads[name], grad_size):
+                found.append(f"gradient of {name}: {text}")
+        return found
 
 
 class _Prepared:
@@ -116,7 +126,10 @@ class _Prepared:
 
     def judge(self, steps):
         text = self.reference.difference(self.dims, steps)
-        return Outcome(self.program, "mismatch" if text else "parity", text or "")
+        if text is None:
+            return Outcome(self.program, "parity")
+        kind = "unstable" if self.reference.is_unstable() else "mismatch"
+        return Outcome(self.program, kind, text)
 
 
 def difference(got, want, scale):

@@ -42,7 +42,7 @@ class Summary:
         return self.kinds["refused"] / ran if ran else 0.0
 
     def line(self):
-        kinds = ("parity", "refused", "mismatch", "error", "invalid")
+        kinds = ("parity", "refused", "mismatch", "error", "unstable", "invalid")
         return ", ".join(f"{kind} {self.kinds[kind]}" for kind in kinds)
 
     def __str__(self):
