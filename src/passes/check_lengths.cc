@@ -10,8 +10,8 @@ namespace autosp {
 LocalLengths::LocalLengths(const Graph& graph) : graph_(graph) {
   for (const auto& [name, length] : graph.definitions) {
     for (const std::string& symbol : length.symbols()) {
-      if (length == Expr::symbol(symbol) && shard_symbols_.contains(symbol))
-        trimmed_[name] = symbol;
+      if (shard_symbols_.contains(symbol) && divide_exact(length, Expr::symbol(symbol)))
+        trimmed_.emplace(name, length);
     }
     shard_symbols_.insert(name);
   }
@@ -108,11 +108,7 @@ bool LocalLengths::same_axis(const Expr& a, const Expr& b) const {
   return untrimmed(a) - Expr(extra(a)) == untrimmed(b) - Expr(extra(b));
 }
 
-Expr LocalLengths::untrimmed(const Expr& length) const {
-  std::map<std::string, Expr> bases;
-  for (const auto& [name, base] : trimmed_) bases[name] = Expr::symbol(base);
-  return length.substitute(bases);
-}
+Expr LocalLengths::untrimmed(const Expr& length) const { return length.substitute(trimmed_); }
 
 void LocalLengths::check_drawn(const Placement& like) {
   const std::vector<Arg>& args = node_->args;

@@ -66,10 +66,9 @@ class LocalLengths {
  private:
   int64_t ranks_ = 0;  // as the first conversion says
   std::set<std::string> shard_symbols_;
-  std::map<std::string, std::string>
-      trimmed_;                   // length of a trimmed axis -> that of the axis it was cut from
-  std::set<std::string> ragged_;  // local lengths of axes that the ranks don't divide
-  std::set<std::string> exact_;   // of axes that a conversion says they do
+  std::map<std::string, Expr> trimmed_;  // length of a trimmed axis -> of the axis it was cut from
+  std::set<std::string> ragged_;         // local lengths of axes that the ranks don't divide
+  std::set<std::string> exact_;          // of axes that a conversion says they do
   std::map<std::string, int64_t>
       extents_;  // local length -> global length, as the first conversion says
 };

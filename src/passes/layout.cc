@@ -26,7 +26,7 @@ Expr Layout::shard_length(FactorId leaf) const {
   if (more > 0 || (base != leaf && axes_.factors().size(base) * rows == extent))
     return rows * shard_length(base) + Expr(more);
   const Expr filled = is_exact(base) ? extent : extent + Expr(ranks_ - 1);
-  const Expr length = base == leaf ? floor_div(filled, Expr(ranks_)) : shard_length(base);
+  const Expr length = base == leaf ? floor_div(filled, Expr(ranks_)) : rows * shard_length(base);
   for (size_t i = 0; i < definitions_.size(); ++i) {
     if (definitions_[i].second == length && extents_[i] == extent)
       return Expr::symbol(definitions_[i].first);
