@@ -256,7 +256,20 @@ void Axes::add_token_axis(FactorId leaf) {
 bool Axes::close(FactorId copy, FactorId of) {
   const FactorList from = factors_.leaves(of);
   const FactorList to = factors_.leaves(copy);
-  if (from.empty() || to.empty() || !is_token(from[0]) || is_token(to[0])) return false;
+  if (from.empty() || to.empty() || !is_token(from[0])) return false;
+  if (is_token(to[0])) {
+    // The rest of an axis that was cut at its ends stays where it is when it is attended too.
+    const Expr less = factors_.size(of) - factors_.size(copy);
+    const FactorId axis = shard_base(from[0]);
+    if (from.size() > 1 || to.size() > 1 || shard_base(to[0]) != to[0] || axis == to[0] ||
+        less.as_constant().value_or(0) <= 0)
+      return false;
+    for (auto& [follower, base] : base_) {
+      if (base.axis == to[0]) base = {axis, base.rows * rows_per_base(from[0])};
+    }
+    base_[to[0]] = {axis, rows_per_base(from[0])};
+    return true;
+  }
   const std::optional<Expr> rows =
       divide_exact(rows_per_base(from[0]) * rows_inside(from), rows_inside(to));
   if (!rows) return false;

@@ -101,7 +101,7 @@ class Axes {
   // their neighbours or are scanned. False where there is none, or more than one.
   bool add_coupled_axis();
   // Call once all seeds are added: classes reached through prefixes and shifts become token axes
-  // too.
+  // too, and shorter ones that are token axes already follow the longer one's parts.
   void close_token_axes();
   bool is_token(FactorId leaf) const;
   const std::vector<FactorId>& token_axes() const { return tokens_; }

@@ -54,6 +54,15 @@ def shifts(m, x, ids):
 
 
 @form
+def attended_when_cut(m, x, ids):
+    """Two attentions more, each over some of the rows: heads for the next but one, and so on."""
+    y = x[:, :-1] + x[:, 1:] * m.vector
+    y = y + m.attend(y)
+    y = (y - m.token(ids[:, 1:]))[:, :-2]
+    return y + m.attend(y), y.cumsum(1)
+
+
+@form
 def rolls(m, x, ids):
     y = x.roll(1, 1) + x.roll((-2, 3), (1, 2)) * m.vector
     return x + y, x.roll(7, 1), x.roll(-12, 1)
