@@ -57,6 +57,12 @@ Reason reason(const Axes& axes, NodeId node, const Operand& operand, const Occur
             "program's "
             "inputs instead"};
   }
+  if (kind == LetterKind::kAttend) {
+    return {
+        ", and its queries see all of it, so that each rank would take some of its heads: it needs "
+        "a number of heads that the ranks divide",
+        "Use as many ranks as divide it, or more heads"};
+  }
   if (kind == LetterKind::kPass || kind == LetterKind::kQuery) {
     return {", and a rank's part would not be contiguous in the result",
             "Keep the sequence in a dimension of its own, or the outer one of those that it shares "

@@ -99,6 +99,16 @@ def to_a_multiple(y):
 
 
 @refused(
+    "torch._C._nn.scaled_dot_product_attention at {}: dimension 0 of %keys carries the sequence, "
+    "and its queries see all of it, so that each rank would take some of its heads: it needs a "
+    f"number of heads that the ranks divide.{WHOLE}Use as many ranks as divide it, or more heads."
+)
+def one_query_without_heads(y):
+    keys = y[0]
+    return F.scaled_dot_product_attention(keys.mean(0, keepdim=True), keys, keys)
+
+
+@refused(
     "Tensor.sum at {}: dimension 1 of %padded carries the sequence with rows made up at its ends, "
     f"which two ranks hold and which this operator would count twice.{WHOLE}Cut those rows off "
     "first, or work on each row alone."
