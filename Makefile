@@ -8,7 +8,7 @@
 #   make bench       engine and step times, into bench/results
 #   make asan        C++ and text tests under ASan and UBSan
 #   make fuzz        random input for the parser under ASan and UBSan for SECONDS= seconds
-#   make zoo         every causal-LM architecture of transformers against one device (about an hour)
+#   make zoo         every causal-LM architecture of transformers against one device (a quarter of an hour)
 #   make clean       removes what was built (.venv stays)
 
 SHELL := /bin/bash

@@ -198,7 +198,7 @@ class Exporter {
     return program_.captured->nodes[static_cast<size_t>(origin)];
   }
 
-  const nb::object& kept(const nb::object& fx) {
+  nb::object kept(nb::object fx) {
     keep_.insert(fx.ptr());
     return fx;
   }

@@ -215,18 +215,20 @@ Application function_application(const Graph& graph, const Node& call) {
   const Axes axes(*function.forward, {});
   std::vector<FactorId> factors;
   Application out = whole_application(function, axes, factors);
-  for (size_t letter = 0; letter < factors.size(); ++letter) {
+  const auto kind = [&](FactorId factor) {
     try {
-      const FunctionPlacements placed = cut_along(function, axes, factors[letter], 1);
+      const FunctionPlacements placed = cut_along(function, axes, factor, 1);
       const bool sums =
           std::any_of(function.results.begin(), function.results.end(), [&](NodeId result) {
             return placed.forward->produced(result, 0).kind == Placement::Kind::kPartial;
           });
-      out.letters[letter].kind = sums ? LetterKind::kSum : LetterKind::kPass;
-    } catch (const Unsupported&) {
-      // It stays whole; function_obstacle says why to whom it may concern.
+      return sums ? LetterKind::kSum : LetterKind::kPass;
+    } catch (const Unsupported&) {  // function_obstacle says why to whom it may concern
+      return LetterKind::kWhole;
     }
-  }
+  };
+  for (size_t letter = 0; letter < factors.size(); ++letter)
+    out.letters[letter].kind = kind(factors[letter]);
   return out;
 }
 

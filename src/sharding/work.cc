@@ -1,6 +1,7 @@
 #include "sharding/work.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace autosp {
 namespace {
@@ -80,9 +81,10 @@ std::vector<RepeatedWork> repeated_work(const Placements& placements) {
     }
   }
   for (RepeatedWork& row : rows) row.share /= total;
-  std::stable_sort(
-      rows.begin(), rows.end(),
-      [](const RepeatedWork& left, const RepeatedWork& right) { return left.share > right.share; });
+  std::sort(rows.begin(), rows.end(), [](const RepeatedWork& left, const RepeatedWork& right) {
+    return std::tie(right.share, left.target, left.source) <
+           std::tie(left.share, right.target, right.source);
+  });
   return rows;
 }
 
