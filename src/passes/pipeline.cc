@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <set>
 
@@ -115,25 +116,22 @@ void refuse_buffers_with_gradients(const Axes& axes) {
   }
 }
 
-bool shard(PipelineState& state) {
+// Of attentions that allow both: what moves and holds less, heads for tokens, or gathered keys.
+enum class Strategy : uint8_t { kWeighed, kHeads, kKeys };
+
+void shard_by(PipelineState& state, Strategy strategy) {
   const Options& options = state.options;
-  state.outputs.assign(state.graph.outputs.size(), {});
-  if (options.ranks == 1) return false;
   std::map<std::string, int> seq_dims;
   for (const auto& [name, dim] : options.seq_dims) seq_dims[name] = static_cast<int>(dim);
   const auto ranks = static_cast<int>(options.ranks);
-  number_scores(state.graph);
-  const bool exchange = options.attention == "auto";
   std::unique_ptr<Axes> axes;
   std::vector<AttentionRegion> regions;
   const auto analyse = [&] {
     axes = std::make_unique<Axes>(state.graph, seq_dims, state.rules);
     regions = find_attention(*axes);
     choose_heads(*axes, ranks, regions);
-    if (exchange) {
-      weigh_strategies(*axes, ranks, regions);
-      return;
-    }
+    if (strategy == Strategy::kWeighed) weigh_strategies(*axes, ranks, regions);
+    if (strategy != Strategy::kKeys) return;
     for (AttentionRegion& region : regions) {
       if (needs_heads(*axes, region)) continue;
       region.head = -1;
@@ -143,7 +141,7 @@ bool shard(PipelineState& state) {
   analyse();
   if (axes->token_axes().empty()) refuse_without_tokens(state.graph);
   refuse_buffers_with_gradients(*axes);
-  if (exchange && spread_heads(state.graph, *axes, ranks, regions)) {
+  if (strategy != Strategy::kKeys && spread_heads(state.graph, *axes, ranks, regions)) {
     drop_dead_code(state);
     analyse();
   }
@@ -163,6 +161,30 @@ bool shard(PipelineState& state) {
   state.graph = std::move(elaborated.graph);
   state.outputs = std::move(elaborated.outputs);
   state.divisible = std::move(elaborated.divisible);
+}
+
+// What stands around the scores of an attention (shifts of relative positions) may go with heads
+// alone, whatever they cost.
+bool shard(PipelineState& state) {
+  state.outputs.assign(state.graph.outputs.size(), {});
+  if (state.options.ranks == 1) return false;
+  number_scores(state.graph);
+  if (state.options.attention != "auto") {
+    shard_by(state, Strategy::kKeys);
+    return true;
+  }
+  const Graph given = state.graph;
+  try {
+    shard_by(state, Strategy::kWeighed);
+  } catch (const Unsupported&) {
+    const std::exception_ptr refused = std::current_exception();
+    state.graph = given;
+    try {
+      shard_by(state, Strategy::kHeads);
+    } catch (const Unsupported&) {
+      std::rethrow_exception(refused);
+    }
+  }
   return true;
 }
 

@@ -150,3 +150,17 @@ def attention_sinks(m, x, ids):
     sinks = m.vector[:12].view(1, 12, 1, 1).expand(2, -1, x.shape[1], 1)
     weights = torch.cat([q @ k.mT, sinks], -1).softmax(-1)[..., :-1]
     return x + (weights @ v).transpose(1, 2).flatten(2), x
+
+
+@form
+def relative_positions(m, x, ids):
+    """Scores of relative positions, shifted row by row as Transformer-XL does it: with heads alone,
+    though gathered keys would cost less.
+    """
+    q, k, v = (t.unflatten(-1, (12, -1)).transpose(1, 2) for t in m.qkv(x).chunk(3, -1))
+    r = (x.mean(0) * m.vector).unflatten(-1, (12, -1)).transpose(0, 1)
+    places = F.pad(torch.einsum("bhqd,hkd->bhqk", q, r), (1, 0))
+    batch, heads, length, columns = places.shape
+    places = places.reshape(batch, heads, columns, length)[:, :, 1:].reshape_as(q @ k.mT)
+    weights = (q @ k.mT + places).softmax(-1)
+    return x + (weights @ v).transpose(1, 2).flatten(2), x
