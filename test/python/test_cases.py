@@ -63,6 +63,7 @@ def check(program, *ranks, **options):
         assert report.parity, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_case(name):
     check(CASES[name], 2, 3, 4)
@@ -81,7 +82,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("style", ["causal", "eager"])
+@pytest.mark.parametrize("style", ["causal", pytest.param("eager", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", HEADS)
 def test_heads(name, style):
     (heads, kv_heads), ranks = HEADS[name]

@@ -34,7 +34,9 @@ def scored(form, heads=4, key_heads=4):
 
 
 # Batches of 1 can't be what is cut.
-@pytest.mark.parametrize("form", ["alibi", "causal", "documents", "windows"])
+@pytest.mark.parametrize(
+    "form", ["alibi", "documents", *(pytest.param(f, marks=SLOW) for f in ("causal", "windows"))]
+)
 @pytest.mark.parametrize(
     ("ranks", "length", "heads", "key_heads"),
     [
@@ -48,7 +50,9 @@ def test_heads(form, ranks, length, heads, key_heads):
 
 
 # Without blocks, each rank can take its own queries.
-@pytest.mark.parametrize("form", ["plain", "alibi", "relative"])
+@pytest.mark.parametrize(
+    "form", ["relative", *(pytest.param(f, marks=SLOW) for f in ("plain", "alibi"))]
+)
 @pytest.mark.parametrize(
     ("ranks", "length", "heads", "key_heads"),
     [
@@ -64,16 +68,19 @@ def test_queries_by_wish():
     check_simulated(lambda: scored("relative"), {"ids": tokens(13)}, 2, attention="gather_kv")
 
 
+@SLOW
 @pytest.mark.parametrize("form", ["causal", "documents"])
 def test_parts_of_the_batch(form):
     check_simulated(lambda: scored(form, heads=3, key_heads=3), {"ids": tokens(13, batch=4)}, 2)
 
 
+@SLOW
 def test_mask_from_outside():
     mask = flex.causal_mask(None, tokens(13))
     check_simulated(lambda: scored("alibi"), {"ids": tokens(13), "block_mask": mask}, 2)
 
 
+@SLOW
 def test_compiled():
     options = {"backend": "aot_eager", "checkpointing": "full"}
     check_simulated(lambda: scored("causal"), {"ids": tokens(13)}, 2, **options)
@@ -115,6 +122,7 @@ def test_heads_that_ranks_do_not_divide():
     assert "flex_attention at flex.py" in str(error.value)
 
 
+@SLOW
 def test_masks_from_activations(monkeypatch):
     def by_value(model, ids):
         values = model.embed(ids).detach()

@@ -82,6 +82,7 @@ def judge(case, spellings, kind):
         assert outcome.kind == kind, outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_operator(name):
     family, spelled = ROWS[name]
