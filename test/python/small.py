@@ -62,6 +62,6 @@ on_ranks_and_lengths = pytest.mark.parametrize(
         pytest.param(2, 13, marks=_SLOW),
         pytest.param(3, 12, marks=_SLOW),
         pytest.param(3, 14, marks=_SLOW),
-        (4, 13),
+        pytest.param(4, 13, marks=_SLOW),
     ],
 )

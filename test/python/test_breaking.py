@@ -14,6 +14,8 @@ from broken_plans import Plan, what_differs
 from generate_program import generate
 from on_ranks import Outcome, Reference, prepare
 
+pytestmark = pytest.mark.slow
+
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "build/dev/autosp-break"
 RANKS = 2
 ROWS = (  # what sees other rows

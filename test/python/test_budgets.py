@@ -17,6 +17,8 @@ from programs import PROGRAMS
 from test_agreement import new_agreement, outcome
 from watch_splits import watch_splits
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def splits():

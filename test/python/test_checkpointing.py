@@ -33,6 +33,7 @@ def splits():
 # ---- Gradients ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", ["rotary", "modern", "encoder", "eager attention", "shared"])

@@ -10,6 +10,8 @@ import transformers.integrations.moe  # noqa: F401  registers an operator that w
 from autosp.check import Reference
 from torch import nn
 
+pytestmark = pytest.mark.slow
+
 grouped_mm = torch.ops.transformers.grouped_mm_fallback
 
 

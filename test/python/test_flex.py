@@ -12,6 +12,8 @@ from parity import check_simulated
 from torch.nn.attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
+pytestmark = pytest.mark.slow
+
 SLOW = pytest.mark.slow
 FORMS = {
     "plain": (flex.no_mask, flex.no_change),

@@ -11,6 +11,8 @@ from causal import Model, tokens
 from measure_memory import as_inductor_splits, fake_llama, fake_ranks, kept_bytes
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+pytestmark = pytest.mark.slow
+
 LENGTH, RANKS = 512, 4
 
 

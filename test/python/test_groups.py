@@ -5,6 +5,8 @@ from groups import FORMS
 from parity import check_simulated
 from small import program
 
+pytestmark = pytest.mark.slow
+
 SLOW = pytest.mark.slow
 
 

@@ -9,6 +9,8 @@ from test_checkpointing import POLICIES, steps_of
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from watch_splits import watch_splits
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def splits():

@@ -15,6 +15,8 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+pytestmark = pytest.mark.slow
+
 moved, refused = [], {}  # by the module that was compiled last
 
 

@@ -17,6 +17,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from watch_splits import watch_splits
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def alone():

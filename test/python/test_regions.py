@@ -15,6 +15,8 @@ from parity import check, run_as_is, take_step
 from torch import nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
+pytestmark = pytest.mark.slow
+
 WIDTH, HEADS, VOCABULARY = 24, 12, 13
 SLOW = pytest.mark.slow
 

@@ -18,6 +18,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
+pytestmark = pytest.mark.slow
+
 
 class Counting:
     """A backend that compiles nothing and counts the graphs."""

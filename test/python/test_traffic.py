@@ -8,6 +8,8 @@ from autosp.simulate import run_ranks
 from small import program
 from torch.utils._python_dispatch import TorchDispatchMode
 
+pytestmark = pytest.mark.slow
+
 # Bytes that one of P ranks sends, as multiples of its operand's.
 SENDS = {
     "all_gather_into_tensor": lambda ranks: ranks - 1,

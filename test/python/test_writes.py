@@ -5,6 +5,8 @@ from parity import check_simulated
 from small import program
 from writes import FORMS
 
+pytestmark = pytest.mark.slow
+
 SLOW = pytest.mark.slow
 
 
