@@ -11,6 +11,7 @@
 #include "ops/op.h"
 #include "ops/rule_line.h"
 #include "ops/score_bodies.h"
+#include "passes/count_rows.h"
 
 namespace autosp {
 namespace {
@@ -93,14 +94,9 @@ class Numberer {
   NodeId count(const Expr& length, DType dtype, NodeId like, const Node& near) {
     const auto [found, added] = counts_.try_emplace({length.to_string(), dtype}, kNoNode);
     if (!added) return found->second;
-    const Type type = Type::tensor(dtype, {length});
-    const Kwargs of_dtype = {{"dtype", Arg::literal_of(torch_dtype(dtype))}};
-    const NodeId ones = builder_.call("Tensor.new_ones", {Arg::of(like), Arg::sizes_of({length})},
-                                      of_dtype, type, &near);
-    const NodeId sums =
-        builder_.call("torch.cumsum", {Arg::of(ones), Arg::integer_of(0)}, of_dtype, type, &near);
-    return found->second =
-               builder_.call("_operator.sub", {Arg::of(sums), Arg::integer_of(1)}, type, &near);
+    const NodeId rows = count_rows(builder_, length, dtype, like, near);
+    return found->second = builder_.call("_operator.sub", {Arg::of(rows), Arg::integer_of(1)},
+                                         Type::tensor(dtype, {length}), &near);
   }
 
   const Graph& graph_;

@@ -6,6 +6,7 @@
 
 #include "ir/builder.h"
 #include "ops/op.h"
+#include "passes/count_rows.h"
 
 namespace autosp {
 namespace {
@@ -41,21 +42,12 @@ class Speller {
     return shape[shape.size() - 2];
   }
 
-  // 0, 1, … on the device of `like`, which a call that takes none only has through another tensor.
-  NodeId count(const Expr& length, NodeId like, const Node& near) {
-    const Type type = Type::tensor(DType::kInt64, {length});
-    const NodeId ones =
-        builder_.call("Tensor.new_ones", {Arg::of(like), Arg::sizes_of({length})},
-                      {{"dtype", Arg::literal_of(torch_dtype(DType::kInt64))}}, type, &near);
-    return builder_.call("torch.cumsum", {Arg::of(ones), Arg::integer_of(0)}, type, &near);
-  }
-
   NodeId mask_of(const Expr& queries, const Expr& keys, NodeId like, const Node& near) {
     const auto key = std::pair(queries.to_string(), keys.to_string());
     if (const auto found = masks_.find(key); found != masks_.end()) return found->second;
-    const NodeId columns = count(keys, like, near);
-    const NodeId rows = builder_.call("Tensor.unsqueeze",
-                                      {Arg::of(count(queries, like, near)), Arg::integer_of(-1)},
+    const NodeId columns = count_rows(builder_, keys, DType::kInt64, like, near);
+    const NodeId numbers = count_rows(builder_, queries, DType::kInt64, like, near);
+    const NodeId rows = builder_.call("Tensor.unsqueeze", {Arg::of(numbers), Arg::integer_of(-1)},
                                       Type::tensor(DType::kInt64, {queries, Expr(1)}), &near);
     return masks_[key] = builder_.call("torch.le", {Arg::of(columns), Arg::of(rows)},
                                        Type::tensor(DType::kBool, {queries, keys}), &near);
