@@ -19,9 +19,10 @@ Application flex_rule(const Call& call) {
     throw Unsupported(call.where() + ": queries, keys and values have four dimensions");
   const std::vector<ScoreBody> bodies = score_bodies(call);
   bool parts[kNumbers] = {true, true, has_one_row(call)};
+  std::vector<ScoreReads> reads;
   for (const ScoreBody& body : bodies) {
-    const ScoreReads reads = score_reads(call, body);
-    for (int i = 0; i < kNumbers; ++i) parts[i] &= reads.looked_up[i];
+    reads.push_back(score_reads(call, body));
+    for (int i = 0; i < kNumbers; ++i) parts[i] &= reads.back().looked_up[i];
   }
   const auto kind = [&](int number) {
     return parts[number] ? LetterKind::kPass : LetterKind::kWhole;
@@ -56,13 +57,13 @@ Application flex_rule(const Call& call) {
     }
     application.operands.push_back({operand, 0, std::move(letters)});
   });
-  for (const ScoreBody& body : bodies) {
-    const ScoreReads reads = score_reads(call, body);
-    const std::vector<NodeId> tensors = score_tensors(call, body);
+  for (size_t body = 0; body < bodies.size(); ++body) {
+    const std::vector<NodeId> tensors = score_tensors(call, bodies[body]);
+    const std::vector<int>& index = reads[body].index;
     for (size_t i = 0; i < tensors.size(); ++i) {
       const Type& type = call.graph().node(tensors[i]).type;
       TensorLetters letters = fresh_letters(application, type, "x", LetterKind::kWhole);
-      if (reads.index[i] >= 0) letters[0] = numbered[reads.index[i]];
+      if (index[i] >= 0) letters[0] = numbered[index[i]];
       application.operands.push_back({tensors[i], 0, std::move(letters)});
     }
   }

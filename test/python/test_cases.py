@@ -63,6 +63,13 @@ def check(program, *ranks, **options):
         assert report.parity, report
 
 
+def refuses(form, pattern):
+    ids = torch.arange(32).view(2, 16)
+    reference = Reference(Toolbox(form).double(), {"ids": ids, "labels": ids})
+    with pytest.raises(autosp.Unsupported, match=pattern):
+        reference.compare(2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_case(name):
@@ -141,10 +148,7 @@ def test_scattered_by_a_mask_is_refused():
         x = x.masked_scatter((ids % 7 == 0)[..., None], m.position.repeat(2, 1))
         return m.loss(x + m.attend(x), labels), x
 
-    ids = torch.arange(32).view(2, 16)
-    reference = Reference(Toolbox(form).double(), {"ids": ids, "labels": ids})
-    with pytest.raises(autosp.Unsupported, match=r"masked_scatter at test_cases\.py:\d+ in form"):
-        reference.compare(2)
+    refuses(form, r"masked_scatter at test_cases\.py:\d+ in form")
 
 
 def test_a_loss_over_slices_is_refused():
@@ -157,10 +161,7 @@ def test_a_loss_over_slices_is_refused():
             loss = loss + F.cross_entropy(piece.mT, labels[:, start : start + 6], reduction="sum")
         return loss, logits
 
-    ids = torch.arange(32).view(2, 16)
-    reference = Reference(Toolbox(form).double(), {"ids": ids, "labels": ids})
-    with pytest.raises(autosp.Unsupported, match=r"getitem at test_cases\.py:\d+ in form: piece ="):
-        reference.compare(2)
+    refuses(form, r"getitem at test_cases\.py:\d+ in form: piece =")
 
 
 def test_more_than_two_to_the_31_logits():
