@@ -12,7 +12,7 @@ import sympy
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from . import _engine
+from . import _engine, scans
 
 PACKAGES = [
     os.path.dirname(file) + os.sep for file in (torch.__file__, __file__)
@@ -38,6 +38,8 @@ def resolve(name: str):
     operators.
     """
     head, *path = name.split(".")
+    if head == "autosp" and path[0] == "passing_state":
+        return scans.passing_state(functools.reduce(getattr, path[1:], torch.ops))
     if head == "autosp":
         return getattr(torch.ops.autosp, path[0]).default
     roots = {"torch": torch, "_operator": operator}

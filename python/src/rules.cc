@@ -37,7 +37,14 @@ last operand's letters serve all further tensors. Two blanks behind the results,
              results have and that the ranks divide
     query    as attend, where a position's result doesn't depend on where it stands (queries of an
              attention without a causal mask)
-    scan     state goes along it: refused where tokens are cut, with what to do
+    scan     a state goes along it, from the first position to the last
+
+Ranks run a scan in turns, each from the state that the one before it has left, if the operator takes
+that and gives it back: "state" stands in front of both, in one order, and the line names no other
+letter that is scanned. (What a rank does in turn the others wait for: where heads are independent,
+"attend" is faster.) A program has to pass the first state, zeros for instance.
+
+    autosp.register_rule("mine::scan", "b t d, d, state b d -> b t d, state b d  scan t")
 
 A rule is a promise, of the gradient as well: parts of the operands' gradients need the same parts,
 operands without the letter get the sum over them. `autosp.check` tells whether it is true. Rules

@@ -8,6 +8,10 @@ namespace autosp {
 
 namespace {
 
+// Scans of the user's own that ranks run in turns (python/autosp/scans.py). What they compute is
+// not known; like an attention, one is dear to run again.
+constexpr std::string_view kScans = "autosp_scan.";
+
 // "mm" of "aten.mm.default"; a name without dots is itself.
 std::string_view base_name(std::string_view target) {
   const size_t first = target.find('.');
@@ -70,6 +74,7 @@ double product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
 }
 
 double attention_flops(const KernelCall& call) {
+  if (call.target.starts_with(kScans)) return 0;
   // The first three inputs with four dimensions are query, key and value; of a backward the
   // cotangent stands before them in most kernels, and has the value's head size.
   std::vector<const std::vector<int64_t>*> operands;
@@ -137,7 +142,7 @@ Kernel kernel_of(std::string_view target) {
   if (contains(target.substr(0, target.find('.')), "c10d_functional")) {
     return name == "wait_tensor" ? Kernel::kWait : Kernel::kCollective;
   }
-  if (contains(name, "attention")) return Kernel::kAttention;
+  if (contains(name, "attention") || target.starts_with(kScans)) return Kernel::kAttention;
   if (is_one_of(name, kMatmuls)) return Kernel::kMatmul;
   if (is_one_of(name, kGathers)) return Kernel::kGather;
   if (is_one_of(name, kAlone)) return Kernel::kAlone;

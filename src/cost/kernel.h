@@ -19,7 +19,7 @@ enum class Kernel : uint8_t {
   kGather,      // fused; reads no more of a table than it writes
   kAlone,       // memory-bound, a kernel of its own: sort, scatter, scan, …
   kMatmul,      // products of matrices, convolutions
-  kAttention,   // a whole attention, forward or backward, whatever implements it
+  kAttention,   // a whole attention or scan, forward or backward, whatever implements it
   kCollective,  // starts an exchange between the ranks
   kWait,        // ends one: the same storage
   kView,        // no kernel: the input's storage

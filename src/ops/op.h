@@ -78,6 +78,13 @@ struct Picked {
   LetterId picks = -1;
 };
 
+// A state that a scan begins with (operand `from`) and the one that it ends with (result `to`): the
+// one that its next rows begin with. Neither has the scanned letter.
+struct State {
+  size_t from = 0;
+  int to = 0;
+};
+
 // One rule applied to one node. `results` has one entry for a tensor result and one per element for
 // a tuple (empty TensorLetters for elements that are not tensors).
 struct Application {
@@ -85,6 +92,7 @@ struct Application {
   std::vector<Operand> operands;
   std::vector<TensorLetters> results;
   std::optional<Picked> picked;
+  std::vector<State> states;
   bool counts = false;  // the result is 0, 1, 2, … along its only letter (arange)
 
   LetterId add(std::string name, Expr size, LetterKind kind = LetterKind::kPass);

@@ -7,6 +7,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "ir/text.h"
+#include "ops/local_form.h"
 #include "ops/rule_line.h"
 #include "support/error.h"
 
@@ -36,6 +38,62 @@ std::string normalized(const std::string& rule) {
     }
   }
   return out;
+}
+
+// The dimension that is the letter, or -1.
+int64_t dim_of(const TensorLetters& letters, LetterId letter) {
+  const auto found = std::find(letters.begin(), letters.end(), DimLetters{letter});
+  return found == letters.end() ? -1 : found - letters.begin();
+}
+
+// What is handed on must be what the next rank can begin with.
+void check_state(const Call& call, const State& state, const Application& rule) {
+  const Node& first = call.graph().node(rule.operands.at(state.from).value);
+  const Type& result = call.result();
+  const Type& last =
+      result.is_tensor() ? result : result.elements.at(static_cast<size_t>(state.to));
+  if (first.type != last || !is_floating(last.dtype)) {
+    throw Unsupported(call.where() + ": it begins with the state %" + first.name + ": " +
+                      print(first.type) + " and ends with " + print(last) +
+                      ", where both must be of one floating-point dtype and shape");
+  }
+}
+
+// Along the scanned letter ranks take turns; receiving a state, the operator and sending it on are
+// one call, between whose parts no compiler puts an exchange that other ranks are not waiting in.
+LocalResult scan_in_turns(LocalForm& form) {
+  const Application& rule = form.application();
+  const Type type = local_type(form);
+  if (rule.letters[static_cast<size_t>(form.letter())].kind != LetterKind::kScan)
+    return {form.emit_same(type)};
+  std::vector<Arg> operand_dims, result_dims, first, last;
+  std::optional<size_t> cut;
+  for (size_t i = 0; i < rule.operands.size(); ++i) {
+    if (form.is_cut(i)) cut = i;
+    operand_dims.push_back(Arg::integer_of(form.is_cut(i) ? form.cut_dim(i) : -1));
+  }
+  for (const TensorLetters& result : rule.results)
+    result_dims.push_back(Arg::integer_of(dim_of(result, form.letter())));
+  for (const State& state : rule.states) {
+    check_state(form.call(), state, rule);
+    first.push_back(Arg::integer_of(static_cast<int64_t>(state.from)));
+    last.push_back(Arg::integer_of(state.to));
+  }
+  ensure(cut.has_value(), "a scan along tokens reads none");
+  std::vector<Arg> args = {
+      Arg::list_of(std::move(operand_dims)), Arg::list_of(std::move(result_dims)),
+      Arg::list_of(std::move(first)),        Arg::list_of(std::move(last)),
+      Arg::size_of(form.extent(*cut)),       Arg::bool_of(form.is_exact(*cut))};
+  form.append_ranks(args);
+  const Call& call = form.call();
+  for (size_t i = 0; i < call.node().args.size(); ++i)
+    args.push_back(form.local(call.bound().at(i).first));
+  Kwargs kwargs;
+  for (const auto& [name, arg] : call.node().kwargs) kwargs.emplace_back(name, form.local(name));
+  const std::string_view target =
+      call.op().targets.at(0).substr(std::string_view("torch.ops.").size());
+  return {form.emit(std::string(kPassingState) + std::string(target), std::move(args),
+                    std::move(kwargs), type)};
 }
 
 }  // namespace
@@ -68,6 +126,7 @@ void register_rule(Registration registration) {
   entry.op.rule = entry.registration.rule;
   entry.op.registered = true;
   entry.op.singular = singular_in_all;
+  if (rule_passes_state(entry.op.rule)) entry.op.localize = scan_in_turns;
   const Table* before = current.load(std::memory_order_relaxed);
   Table& table = tables.emplace_back(before == nullptr ? Table() : *before);
   for (const std::string& target : entry.registration.targets) {

@@ -3,6 +3,8 @@
 //
 //   "… d, d -> … d  whole d"                        a norm over features
 //   "b t h d, b t h d, b t h e -> b t h e  attend t"   an attention or a scan, cut along its heads
+//   "b t d, d, state b d -> b t d, state b d  scan t"   a scan that ranks run one after the other,
+//                                                      each from the state that the last one left
 //
 // A rule is data that the engine has before it plans. It says of the forward what parts of the
 // result need, and its gradient is taken to be of the same kind: of a part's, that of the operands'
@@ -34,6 +36,13 @@ void register_rule(Registration registration);
 
 // The operator behind a target that was registered, or nullptr; `find_op` asks it last.
 const OpDef* find_registered(std::string_view target);
+
+// A call of a registered scan on a rank's rows is one of "autosp.passing_state.ns.op.overload",
+// with these arguments in front of its own: the dimension that is cut of each tensor that it is
+// given and of each that it gives (-1: none), which of them are states, the global length, whether
+// the ranks divide it, the rank, their number, the group.
+inline constexpr std::string_view kPassingState = "autosp.passing_state.";
+inline constexpr size_t kPassingArguments = 9;
 
 // "ns::op: rule" for every operator of a user's that a graph calls, each once, in order of names.
 std::vector<std::string> registered_rules(const Graph& graph);

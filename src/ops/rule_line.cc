@@ -10,6 +10,7 @@ namespace autosp {
 namespace {
 
 constexpr std::string_view kLeading = "…";
+constexpr std::string_view kState = "state";
 
 using Pattern = std::vector<std::string_view>;  // a token a dimension, or `…`
 
@@ -31,9 +32,18 @@ Pattern tokens(std::string_view text) {
   return pattern;
 }
 
+// Takes the mark of a scan's state from the front of a tensor's letters.
+bool take_state(Pattern& pattern) {
+  if (pattern.empty() || pattern[0] != kState) return false;
+  pattern.erase(pattern.begin());
+  return true;
+}
+
 struct Line {
   std::vector<Pattern> operands;
   std::vector<Pattern> results;
+  std::vector<size_t> first_states;  // operands
+  std::vector<size_t> last_states;   // results, one for each of those
   std::vector<std::pair<std::string_view, LetterKind>> kinds;
 };
 
@@ -52,12 +62,17 @@ Line parse_line(std::string_view text) {
   const size_t arrow = text.find("->");
   ensure(arrow != std::string_view::npos, "a rule line has no arrow");
   Line line;
-  for (const std::string_view part : split(text.substr(0, arrow), ','))
-    line.operands.push_back(tokens(part));
+  const auto read = [](std::string_view side, std::vector<Pattern>& patterns,
+                       std::vector<size_t>& states) {
+    for (const std::string_view part : split(side, ',')) {
+      patterns.push_back(tokens(part));
+      if (take_state(patterns.back())) states.push_back(patterns.size() - 1);
+    }
+  };
+  read(text.substr(0, arrow), line.operands, line.first_states);
   std::string_view rest = text.substr(arrow + 2);
   const size_t gap = rest.find("  ");
-  for (const std::string_view part : split(rest.substr(0, gap), ','))
-    line.results.push_back(tokens(part));
+  read(rest.substr(0, gap), line.results, line.last_states);
   if (gap == std::string_view::npos) return line;
   for (const std::string_view part : split(rest.substr(gap), ',')) {
     const Pattern words = tokens(part);
@@ -91,6 +106,26 @@ std::optional<std::string> pattern_error(const Pattern& pattern) {
   return std::nullopt;
 }
 
+// What is wrong with the states that operands and results are marked to be.
+std::optional<std::string> states_error(
+    const std::vector<Pattern>& first, const std::vector<Pattern>& last,
+    const std::vector<std::pair<std::string, std::string>>& kinds) {
+  if (first.empty() && last.empty()) return std::nullopt;
+  if (first != last)
+    return "each state that it begins with has one that it ends with, of the same letters and in "
+           "the same order";
+  const auto is_scanned = [](const auto& kind) { return kind.second == "scan"; };
+  const auto scanned = std::find_if(kinds.begin(), kinds.end(), is_scanned);
+  if (std::count_if(kinds.begin(), kinds.end(), is_scanned) != 1)
+    return "a state is what a scan along one letter begins and ends with: name that letter behind "
+           "two blanks, \"  scan t\"";
+  for (const Pattern& state : first) {
+    if (std::find(state.begin(), state.end(), scanned->first) != state.end())
+      return "a state has no '" + scanned->first + "', along which it goes";
+  }
+  return std::nullopt;
+}
+
 // Binds the letters of one line to the shapes of one call.
 class Binding {
  public:
@@ -103,6 +138,12 @@ class Binding {
     if (call_.result().is_tensor()) results.push_back(&call_.result());
     for (const Type& element : call_.result().elements) results.push_back(&element);
     if (results.size() != line_.results.size()) fail();
+    if (!line_.first_states.empty() && operands.size() < line_.operands.size()) {
+      throw Unsupported(call_.where() + ": it is given " + std::to_string(operands.size()) +
+                        " tensors, and the rule '" + std::string(text_) + "' is one of " +
+                        std::to_string(line_.operands.size()) +
+                        ": give it the state that it begins with, zeros for instance");
+    }
 
     for (size_t i = 0; i < results.size(); ++i) measure(line_.results[i], results[i]->shape);
     for (size_t i = 0; i < operands.size(); ++i) measure(pattern(i), shape(operands[i]));
@@ -114,6 +155,8 @@ class Binding {
     for (size_t i = 0; i < results.size(); ++i) {
       application.results.push_back(letters(line_.results[i], results[i]->shape, application));
     }
+    for (size_t i = 0; i < line_.first_states.size(); ++i)
+      application.states.push_back({line_.first_states[i], static_cast<int>(line_.last_states[i])});
     return application;
   }
 
@@ -237,10 +280,16 @@ std::optional<std::string> rule_line_error(std::string_view line, int operands, 
       for (size_t i = 1; i < words.size(); ++i) kinds.emplace_back(words[i], kind);
     }
   }
-  std::vector<Pattern> from, to;
-  for (const std::string_view part : split(line.substr(0, arrow), ','))
-    from.push_back(tokens(part));
-  for (const std::string_view part : split(rest.substr(0, gap), ',')) to.push_back(tokens(part));
+  std::vector<Pattern> from, to, first, last;
+  const auto read = [](std::string_view side, std::vector<Pattern>& patterns,
+                       std::vector<Pattern>& states) {
+    for (const std::string_view part : split(side, ',')) {
+      patterns.push_back(tokens(part));
+      if (take_state(patterns.back())) states.push_back(patterns.back());
+    }
+  };
+  read(line.substr(0, arrow), from, first);
+  read(rest.substr(0, gap), to, last);
   for (const std::vector<Pattern>* side : {&from, &to}) {
     for (const Pattern& pattern : *side) {
       if (std::any_of(pattern.begin(), pattern.end(), is_kind))
@@ -259,6 +308,7 @@ std::optional<std::string> rule_line_error(std::string_view line, int operands, 
     if (kind == "sum" && has(to, letter))
       return "'" + letter + "' is summed, so no result can have it";
   }
+  if (const auto wrong = states_error(first, last, kinds)) return wrong;
   const auto is_named = [&](std::string_view letter) {
     return std::any_of(kinds.begin(), kinds.end(),
                        [letter](const auto& named) { return named.first == letter; });
@@ -281,6 +331,8 @@ std::optional<std::string> rule_line_error(std::string_view line, int operands, 
            std::to_string(results) + " tensors";
   return std::nullopt;
 }
+
+bool rule_passes_state(std::string_view line) { return !parse_line(line).first_states.empty(); }
 
 Application interpret_rule(std::string_view line, const Call& call) {
   const Line parsed = parse_line(line);

@@ -8,7 +8,8 @@
 // operand is the letters of its dimensions; `…` stands for any number of leading dimensions,
 // aligned at their end and broadcast as torch does. A letter that no kind names is pass, "gather"
 // is another word for whole. A dimension of size 1 has no letters, so one that is stretched joins
-// nothing.
+// nothing. "state" in front of an operand and a result of the same letters marks what a scan begins
+// and ends with.
 #pragma once
 
 #include <initializer_list>
@@ -23,6 +24,9 @@ namespace autosp {
 // Why a line that a user wrote is none, or does not fit an operator that takes `operands` tensors
 // and gives `results`. Of the kinds, users have sum, whole (gather), attend, query and scan.
 std::optional<std::string> rule_line_error(std::string_view line, int operands, int results);
+
+// Whether a line marks operands and results as states of a scan ("state b d").
+bool rule_passes_state(std::string_view line);
 
 // Patterns go to the tensors among the arguments in the signature's order, arguments that are None
 // or no tensors skipped; the last pattern serves all further tensors. Throws Unsupported when the

@@ -8,10 +8,12 @@
 #include <string>
 
 #include "ops/index_rule.h"
+#include "ops/registered.h"
 #include "passes/check_calls.h"
 #include "passes/check_function.h"
 #include "passes/check_lengths.h"
 #include "passes/check_operators.h"
+#include "passes/check_scan.h"
 #include "sharding/axes.h"
 #include "support/error.h"
 
@@ -112,6 +114,14 @@ class Checker : private LocalLengths {
     return whole(have) && whole(want) && !axes_.facts(value).differentiable;
   }
 
+  // The node under test reads the value as `want`.
+  void expect(NodeId value, int element, const Placement& want) const {
+    const Placement& have = placements_[value].at(static_cast<size_t>(element));
+    if (same(have, want, value)) return;
+    fail("reads %" + graph_.node(value).name + ", which is " + describe(have) + ", not " +
+         describe(want));
+  }
+
   void check_shape(const Placement& placement, int element) const {
     const std::vector<FactorList> dims = axes_.value_leaves(node_->id, element);
     for (int dim = 0; dim < static_cast<int>(dims.size()); ++dim) {
@@ -134,6 +144,7 @@ class Checker : private LocalLengths {
     }
     if (node.target == "autosp.all_to_all") return exchange(node);
     if (auto rows = rows_of_others(node); !rows.empty()) return rows;
+    if (node.target.starts_with(kPassingState)) return scan_in_turns(node);
     const Application& rule = axes_.application(node.id);
     if (node.target == "_operator.getitem" && rule.operands.size() == 1) {
       const Operand& operand = rule.operands[0];
@@ -162,10 +173,7 @@ class Checker : private LocalLengths {
     for (size_t i = 0; i < given.size(); ++i) {
       const NodeId value = bodies.arguments[i];
       if (value == kNoNode || given[i].placement.is_sharded()) continue;
-      const Placement want = cut ? Placement::varying() : Placement::replicated();
-      if (!same(given[i].placement, want, value))
-        fail("reads %" + graph_.node(value).name + ", which is " + describe(given[i].placement) +
-             ", not " + describe(want));
+      expect(value, 0, cut ? Placement::varying() : Placement::replicated());
     }
     const auto body = [&](const Graph& graph, const std::vector<Given>& inputs,
                           const std::vector<NodeId>& values) {
@@ -232,10 +240,7 @@ class Checker : private LocalLengths {
     const Placement rows = Placement::sharded({static_cast<int>(dim), 0});
     for_each_operand(node, [&](NodeId operand) {
       const bool leads = operand == node.args[0].value || merges;
-      const Placement want = leads && !at ? rows : Placement::varying();
-      if (!same(placements_[operand].at(0), want, operand))
-        fail("reads %" + graph_.node(operand).name + ", which is " +
-             describe(placements_[operand][0]) + ", not " + describe(want));
+      expect(operand, 0, leads && !at ? rows : Placement::varying());
     });
     const auto place = static_cast<size_t>(dim);
     const std::vector<Expr>& in = graph_.node(node.args[0].value).type.shape;
@@ -285,6 +290,35 @@ class Checker : private LocalLengths {
     return std::vector<Placement>(results.size(), op.keeps_rows ? rows : Placement::replicated());
   }
 
+  // The states that it ends with are the same on every rank.
+  std::vector<Placement> scan_in_turns(const Node& node) {
+    const ScanInTurns scan =
+        read_scan(graph_, node, [this](const std::string& what) { fail(what); });
+    const auto cut_at = [](int dim, const Placement& whole) {
+      return dim < 0 ? whole : Placement::sharded({dim, 0});
+    };
+    std::optional<Expr> part;
+    for (const auto& [operand, dim] : scan.operands) {
+      expect(operand, 0, cut_at(dim, Placement::varying()));
+      if (dim < 0) continue;
+      const Expr& rows = graph_.node(operand).type.shape[static_cast<size_t>(dim)];
+      if (extra(rows) != 0) fail("reads rows that a neighbour has too");
+      if (part && *part != rows) fail("scans rows of different numbers");
+      check_lengths(rows, scan.size, scan.exact, node.args.at(kPassingArguments - 2));
+      part = rows;
+    }
+    std::vector<Type> results = node.type.elements;
+    if (node.type.is_tensor()) results.push_back(node.type);
+    std::vector<Placement> out;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const int dim = scan.results.at(i);
+      if (dim >= 0 && (!part || results[i].shape.at(static_cast<size_t>(dim)) != *part))
+        fail("gives other rows than it reads");
+      out.push_back(cut_at(dim, Placement::replicated()));
+    }
+    return out;
+  }
+
   // A kernel over rows that the rank has already: it makes up none, and leaves at least its part.
   std::optional<Occurrence> windowed(const Node& node, const Application& rule,
                                      const LetterLeaf& leaf) const {
@@ -310,10 +344,7 @@ class Checker : private LocalLengths {
     Placement want{conversion.from, {}};
     if (conversion.from == Kind::kSharded)
       want.where = {static_cast<int>(node.args.at(1).integer), 0};
-    if (!same(placements_[operand].at(0), want, operand)) {
-      fail("reads %" + graph_.node(operand).name + ", which is " +
-           describe(placements_[operand][0]) + ", not " + describe(want));
-    }
+    expect(operand, 0, want);
     if (held_[operand]) fail("adds up counts of rows past the end of the axis");
     if (node.target == "autosp.r_to_v" && node.args.size() > 3 && node.args[3].integer == 0 &&
         (grad_sync_ || graph_.node(operand).input != InputKind::kParameter))
@@ -511,10 +542,7 @@ class Checker : private LocalLengths {
         if (is_ragged(axes_.factors().size(bag)) && !held_[operand.value])
           fail("works on rows that %" + graph_.node(operand.value).name + " does not count");
       }
-      if (!same(have, want, operand.value)) {
-        fail("reads %" + graph_.node(operand.value).name + ", which is " + describe(have) +
-             ", not " + describe(want));
-      }
+      expect(operand.value, operand.element, want);
       const bool trims = have.is_sharded() && is_trimmed(graph_.node(operand.value), have);
       if (trims && axes_.facts(node.id).differentiable && may_be_singular(axes_, node, operand))
         fail("may be singular in rows past the end of %" + graph_.node(operand.value).name);

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <string>
 
+#include "ops/registered.h"
+
 namespace autosp {
 namespace {
 
-enum class Traffic : uint8_t { kNone, kGather, kScatter, kReduce, kExchange };
+enum class Traffic : uint8_t { kNone, kGather, kScatter, kReduce, kExchange, kBroadcast };
 
 // What is sent. A conversion's value is the larger of its sides; of rows it is what all ranks give.
 enum class Amount : uint8_t {
@@ -56,6 +58,7 @@ int64_t sent(Traffic traffic, int64_t bytes, int ranks) {
     case Traffic::kReduce:
       return 2 * to_others;
     case Traffic::kGather:
+    case Traffic::kBroadcast:
       return bytes / ranks * (ranks - 1);
     case Traffic::kScatter:
     case Traffic::kExchange:
@@ -76,6 +79,8 @@ std::string_view collective(Traffic traffic) {
       return "all_reduce";
     case Traffic::kExchange:
       return "all_to_all";
+    case Traffic::kBroadcast:
+      return "broadcast";
   }
   return "none";
 }
@@ -105,10 +110,24 @@ int64_t added_up(const Graph& graph, const Node& node) {
   return graph.bytes(Type::tensor(DType::kInt64, node.type.shape));
 }
 
+// Of states that every rank hands on in turn, and of their gradients.
+Sent passed_on(const Graph& graph, const Node& node, int ranks, const std::vector<bool>& gradient) {
+  int64_t states = 0;
+  for (const Arg& result : node.args.at(3).items) {
+    const Type& type = node.type.is_tensor()
+                           ? node.type
+                           : node.type.elements.at(static_cast<size_t>(result.integer));
+    states += graph.bytes(type);
+  }
+  const int64_t bytes = sent(Traffic::kBroadcast, states * ranks, ranks);
+  return {collective(Traffic::kBroadcast), bytes, gradient[node.id] ? bytes : 0};
+}
+
 }  // namespace
 
 std::optional<Sent> sent_by(const Graph& graph, const Node& node, int ranks,
                             const std::vector<bool>& gradient) {
+  if (node.target.starts_with(kPassingState)) return passed_on(graph, node, ranks, gradient);
   const auto* found = std::find_if(std::begin(kCommunications), std::end(kCommunications),
                                    [&](const Communication& c) { return node.target == c.target; });
   if (found == std::end(kCommunications)) return std::nullopt;

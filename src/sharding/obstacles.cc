@@ -101,10 +101,14 @@ std::string of_registered(const Axes& axes, int ranks, NodeId node,
   const std::string count = std::to_string(ranks);
   std::string reason;
   if (letter.kind == LetterKind::kScan) {
-    reason =
-        "the state of a scan would have to be passed from rank to rank, which AutoSP does not do "
-        "for an operator of yours. If it works on each head (or channel) alone, register 'attend " +
-        letter.name + "' instead: every rank then gets all tokens of some of the heads";
+    reason = axes.application(node).states.empty()
+                 ? "its state has to be passed from rank to rank, and the rule names none. Let it "
+                   "take the state that it begins with and give the one that it ends with, and "
+                   "mark both in the rule (\"b t d, state b d -> b t d, state b d  scan t\"). Or, "
+                   "if it works on each head (or channel) alone, register 'attend " +
+                       letter.name + "': every rank then gets all tokens of some of the heads"
+                 : "ranks can run it in turns where the scanned dimension is one of tokens alone, "
+                   "in the order of the program";
   } else if (letter.kind == LetterKind::kAttend || letter.kind == LetterKind::kQuery) {
     reason =
         "it sees all tokens, so that each rank would take some of its heads: it needs a letter "

@@ -22,6 +22,15 @@ bool vanishes(LetterKind kind) {
   return kind == LetterKind::kSum || kind == LetterKind::kMax || kind == LetterKind::kPick;
 }
 
+// Whether a result is what a scan along the leaf ends with: ranks that pass it on all have the
+// last.
+bool is_passed_on(const Axes& axes, NodeId node, int element, LetterLeaf leaf) {
+  const Application& rule = axes.application(node);
+  return rule.letters[leaf.letter].kind == LetterKind::kScan &&
+         std::any_of(rule.states.begin(), rule.states.end(),
+                     [element](const State& state) { return state.to == element; });
+}
+
 }  // namespace
 
 bool needs_other_rows(LetterKind kind) {
@@ -142,7 +151,9 @@ bool Placements::can_shard(NodeId node, LetterLeaf leaf) const {
     const Type& type = axes_.graph().node(node).type;
     const bool is_tensor =
         type.is_tensor() || (type.kind == Type::Kind::kTuple && type.elements[element].is_tensor());
-    if (is_tensor && !result_occurrence(axes_, node, element, leaf)) return false;
+    if (is_tensor && !result_occurrence(axes_, node, element, leaf) &&
+        !is_passed_on(axes_, node, element, leaf))
+      return false;
   }
   return !rule.results.empty();
 }
@@ -246,6 +257,7 @@ Placement Placements::produced(NodeId node, int element) const {
   if (!placed.sharded) return placed.varying ? Placement::varying() : Placement::replicated();
   if (auto where = result_occurrence(axes_, node, element, *placed.sharded))
     return Placement::sharded(*where);
+  if (is_passed_on(axes_, node, element, *placed.sharded)) return Placement::replicated();
   const LetterKind kind = axes_.application(node).letters[placed.sharded->letter].kind;
   ensure(vanishes(kind), "a sharded operator's result has lost its letter");
   return kind == LetterKind::kMax ? Placement::replicated() : Placement::partial();
@@ -299,6 +311,8 @@ void Placements::cut() {
     const std::optional<LetterLeaf>& leaf =
         nodes_[node.id].sharded ? nodes_[node.id].sharded : candidates_[node.id];
     for (const Operand& operand : axes_.application(node.id).operands) {
+      const auto& made = candidates_[operand.value];
+      if (made && is_passed_on(axes_, operand.value, operand.element, *made)) continue;
       const bool has = leaf && axes_.find_cut(node.id, operand.letters, *leaf).has_value();
       readers[operand.value].push_back({node.id, has});
     }

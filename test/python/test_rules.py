@@ -21,16 +21,18 @@ TOKENS = pytest.mark.parametrize(
 def define(function):
     """The function as an operator that compilers do not look into, with its gradient."""
 
-    def backward(ctx, g):
+    def save(ctx, inputs, output, keyword_only_inputs=None):
+        ctx.save_for_backward(*inputs)
+        ctx.keywords = keyword_only_inputs or {}
+
+    def backward(ctx, *cotangents):
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_() for x in ctx.saved_tensors]
-            return torch.autograd.grad(function(*leaves), leaves, g)
+            return torch.autograd.grad(function(*leaves, **ctx.keywords), leaves, cotangents)
 
     op = torch.library.custom_op(f"autosp_test::{function.__name__}", function, mutates_args=())
     op.register_fake(function)
-    op.register_autograd(
-        backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
-    )
+    op.register_autograd(backward, setup_context=save)
     return op
 
 
@@ -140,7 +142,8 @@ def test_refused():
     message = refusal(lambda m, x, ids: (running(x),))
     assert "torch.ops.autosp_test.running" in message and "test_rules.py" in message
     assert "dimension 1 of %" in message and '"… t d -> … t d  scan t"' in message
-    assert "register 'attend t' instead: every rank then gets all tokens of some of th" in message
+    assert "mark both in the rule" in message
+    assert "register 'attend t': every rank then gets all tokens of some of the heads" in message
     message = refusal(lambda m, x, ids: (unknown(x),))
     assert "AutoSP has no rule" in message and "autosp.register_rule" in message
     message = refusal(lambda m, x, ids: (x, energy(x, m.vector)), length=13)
@@ -170,6 +173,10 @@ def test_a_false_rule_shows():
         ("norm", "... d, e -> ... d", "'e' stands on one side alone"),
         ("norm", "... d, d -> ... d e", "'e' stands on one side alone, so it is whole"),
         ("norm", "d d, d -> d", "'d' stands twice in one tensor"),
+        ("norm", "t d, state d -> t d  scan t", "each state that it begins with has one that it"),
+        ("norm", "t d, state d -> state d  sum t", "is what a scan along one letter begins and"),
+        ("norm", "t d, state d -> state d  scan t d", "is what a scan along one letter begins"),
+        ("norm", "t d, state t -> state t  scan t, whole d", "a state has no 't', along which it"),
         ("norm", "... d-1, d -> ... d", "'d-1' is no letter"),
         ("nothing", "... -> ...", "torch knows no operator of this name"),
     ],

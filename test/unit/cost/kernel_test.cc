@@ -34,6 +34,7 @@ TEST(Kernel, OperatorsAreToldApartByWhatTheyCost) {
   EXPECT_EQ(kernel_of("getitem"), Kernel::kItem);
   EXPECT_EQ(kernel_of("_c10d_functional.all_to_all_single.default"), Kernel::kCollective);
   EXPECT_EQ(kernel_of("_c10d_functional.wait_tensor.default"), Kernel::kWait);
+  EXPECT_EQ(kernel_of("autosp_scan.mine__scan__run.default"), Kernel::kAttention);
 }
 
 TEST(Kernel, AttentionIsAttentionWhateverImplementsIt) {
