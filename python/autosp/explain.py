@@ -8,10 +8,10 @@ from .memory import Memory, Planner
 class Explanation:
     """What `autosp.explain` found; its text is the tables.
 
-    `exchanges`, `replicated`, `outputs` and `operators` are lists of rows, `ranks` the number of
-    ranks, `local_length` the length of a rank's part of the sequence; `memory` is a Memory, None
-    where it was not asked for. In a group of one, of a program that can't be cut into parts, there
-    is only the memory.
+    `exchanges`, `replicated`, `masks`, `outputs` and `operators` are lists of rows, `ranks` the
+    number of ranks, `local_length` the length of a rank's part of the sequence; `memory` is a
+    Memory, None where it was not asked for. In a group of one, of a program that can't be cut into
+    parts, there is only the memory.
     """
 
     def __init__(self, report, memory):
@@ -40,7 +40,7 @@ def explain(
     """Prints and returns what `autosp.compile` would do with a model or function on `sp` ranks,
     called with `inputs` (a dict: keyword arguments, a tuple or list: positional ones, or the one
     tensor): every exchange with its bytes, every gathered or replicated value above a size, every
-    output, each with the line it comes from.
+    output, each with the line it comes from, and masks by what they compute.
 
     With `checkpointing` or `device` also the memory of a training step: what a rank holds, what it
     keeps for the backward and what it makes again, by segment and by operator, and the peak. That

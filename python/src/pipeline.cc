@@ -87,6 +87,12 @@ void bind_report(nb::module_& module) {
               "Of an exchange, sent by one rank in the backward pass.")
       .def_ro("count", &ReportRow::count, "How many equal ones there are; bytes are those of one.")
       .def_ro("source", &ReportRow::source, "The model's line.");
+  nb::class_<ReportMask>(module, "ReportMask", "What attentions mask and add to their scores.")
+      .def_ro("name", &ReportMask::name, "What it computes, with commas between its parts.")
+      .def_ro("cut", &ReportMask::cut, "Which part of it a rank holds.")
+      .def_ro("value", &ReportMask::value, "Its type on a rank.")
+      .def_ro("bytes", &ReportMask::bytes, "Held by one rank.")
+      .def_ro("count", &ReportMask::count, "How many attentions have one like it.");
   nb::class_<ReportOperator>(module, "ReportOperator", "One operator of the program of a rank.")
       .def_ro("name", &ReportOperator::name, "Of the value; of an input what the user calls it.")
       .def_ro("target", &ReportOperator::target)
@@ -105,6 +111,7 @@ void bind_report(nb::module_& module) {
       .def_ro("exchanges", &Report::exchanges)
       .def_ro("replicated", &Report::replicated)
       .def_ro("repeated", &Report::repeated)
+      .def_ro("masks", &Report::masks)
       .def_ro("outputs", &Report::outputs)
       .def_ro("operators", &Report::operators, "The program of one rank, in order.")
       .def("__str__", &Report::text)

@@ -155,7 +155,10 @@ Elaborated Elaborator::run() {
       body->hints[name] = builder_.graph().hint(length);
     builder_.graph().subgraphs[index].second = std::move(body);
   }
-  Elaborated out{std::move(builder_.graph()), std::move(infos), std::move(divisible_)};
+  std::vector<NodeId> locals;
+  for (const Node& node : old_.nodes) locals.push_back(values_.local(node.id));
+  Elaborated out{std::move(builder_.graph()), std::move(infos), std::move(divisible_),
+                 std::move(locals)};
   return out;
 }
 

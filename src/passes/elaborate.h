@@ -35,6 +35,7 @@ struct Elaborated {
   Graph graph;
   std::vector<OutputInfo> outputs;  // one entry for each of Graph::outputs
   std::vector<Expr> divisible;      // lengths that the number of ranks must divide
+  std::vector<NodeId> locals;       // for each value of the program what was made of it
 };
 
 // Throws Unsupported where a length is not divisible or an output is too large to be gathered.

@@ -154,10 +154,12 @@ void shard_by(PipelineState& state, Strategy strategy) {
     drop_dead_code(state);
     analyse();
   }
+  const std::vector<MaskUse> masks = name_masks(*axes, regions);
   std::erase_if(regions, [](const AttentionRegion& region) { return region.head < 0; });
   const Placements placements(*axes, ranks, regions, options.latency_bytes);
   Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});
   state.repeated = repeated_work(placements);
+  state.masks = held_masks(masks, state.graph, elaborated.graph, elaborated.locals);
   state.graph = std::move(elaborated.graph);
   state.outputs = std::move(elaborated.outputs);
   state.divisible = std::move(elaborated.divisible);
@@ -287,6 +289,7 @@ Plan plan(const Graph& imported, const Options& options) {
   out.outputs = std::move(state.outputs);
   out.divisible = std::move(state.divisible);
   out.repeated = std::move(state.repeated);
+  out.masks = std::move(state.masks);
   out.rules = registered_rules(out.graph);
   std::string text = print(out.graph);
   for (const std::string& rule : out.rules) text += rule + "\n";

@@ -13,6 +13,7 @@
 #include "ir/graph.h"
 #include "ops/op.h"
 #include "passes/elaborate.h"
+#include "passes/name_masks.h"
 #include "sharding/work.h"
 
 namespace autosp {
@@ -38,6 +39,7 @@ struct Plan {
   std::vector<std::string> rules;   // "ns::op: rule" of the user's operators in it
   std::string hash;  // of the plan's text, the same on every rank; 16 hexadecimal digits
   std::vector<RepeatedWork> repeated;                    // what every rank computes whole
+  std::vector<HeldMask> masks;                           // of attentions; none in a group of one
   std::vector<std::pair<std::string, int64_t>> step_ns;  // time of every step, in order
 };
 
@@ -53,6 +55,7 @@ struct PipelineState {
   std::vector<OutputInfo> outputs = {};
   std::vector<Expr> divisible = {};
   std::vector<RepeatedWork> repeated = {};
+  std::vector<HeldMask> masks = {};
   RuleFn rules = apply_rule;  // that `shard` plans with; `check` has its own
 };
 

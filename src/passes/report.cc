@@ -41,6 +41,22 @@ std::string_view input_name(InputKind kind) {
   return "input";
 }
 
+std::string_view cut_text(MaskCut cut) {
+  switch (cut) {
+    case MaskCut::kNone:
+      return "heads exchanged: the kernel's flag";
+    case MaskCut::kWhole:
+      return "heads exchanged: whole";
+    case MaskCut::kHeads:
+      return "heads exchanged: own heads";
+    case MaskCut::kSequences:
+      return "heads exchanged: own sequences";
+    case MaskCut::kQueries:
+      return "keys gathered: own queries";
+  }
+  return "";
+}
+
 void add(std::vector<ReportRow>& rows, ReportRow row) {
   const auto same = std::find_if(rows.begin(), rows.end(), [&](const ReportRow& other) {
     return other.bytes == row.bytes && other.backward_bytes == row.backward_bytes &&
@@ -64,7 +80,7 @@ class Describer {
     follow_gradients();
   }
 
-  Report run(const std::vector<OutputInfo>& outputs) {
+  Report run(const std::vector<OutputInfo>& outputs, const std::vector<HeldMask>& masks) {
     report_.ranks = ranks_;
     for (const Node& node : graph_.nodes) {
       add_operator(node);
@@ -81,6 +97,7 @@ class Describer {
       parameters_.count = 1;
       report_.replicated.insert(report_.replicated.begin(), std::move(parameters_));
     }
+    for (const HeldMask& mask : masks) add_mask(mask);
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       if (graph_.outputs[i].is_value())
         add_output(graph_.node(graph_.outputs[i].value), outputs[i]);
@@ -232,6 +249,34 @@ class Describer {
     add(report_.replicated, std::move(row));
   }
 
+  // The memory behind a value: a view has none of its own.
+  int64_t held_bytes(NodeId value) const {
+    int64_t bytes = graph_.bytes(graph_.node(value).type);
+    while (is_view(graph_.node(value)) && graph_.node(value).args[0].is_value()) {
+      value = graph_.node(value).args[0].value;
+      bytes = std::min(bytes, graph_.bytes(graph_.node(value).type));
+    }
+    return bytes;
+  }
+
+  void add_mask(const HeldMask& mask) {
+    ReportMask row{mask.name, std::string(cut_text(mask.cut))};
+    for (NodeId value : mask.values) {
+      row.value += (row.value.empty() ? "" : " + ") + text(graph_.node(value).type);
+      row.bytes += held_bytes(value);
+    }
+    const auto same =
+        std::find_if(report_.masks.begin(), report_.masks.end(), [&](const ReportMask& other) {
+          return other.name == row.name && other.cut == row.cut && other.value == row.value &&
+                 other.bytes == row.bytes;
+        });
+    if (same != report_.masks.end()) {
+      ++same->count;
+    } else {
+      report_.masks.push_back(std::move(row));
+    }
+  }
+
   void add_output(const Node& node, const OutputInfo& info) {
     const std::string what =
         info.sharded ? "cut along dim " + std::to_string(info.dim) : "the same on every rank";
@@ -264,7 +309,7 @@ std::string section(const std::string& title, std::vector<Cells> rows, const Cel
 }  // namespace
 
 Report describe(const Plan& plan, int ranks) {
-  Report report = Describer(plan.graph, ranks).run(plan.outputs);
+  Report report = Describer(plan.graph, ranks).run(plan.outputs, plan.masks);
   report.repeated = plan.repeated;
   return report;
 }
@@ -306,6 +351,13 @@ std::string Report::text() const {
   if (!cells.empty()) cells.push_back({percent(share), "total", ""});
   out += '\n' +
          section("Computed whole on every rank: share of a rank's arithmetic", cells, {}, "rll");
+
+  cells.clear();
+  for (const ReportMask& row : masks) {
+    cells.push_back(
+        {std::to_string(row.count) + " x", bytes_text(row.bytes), row.name, row.cut, row.value});
+  }
+  if (ranks > 1) out += '\n' + section("Masks: bytes that one rank holds", cells, {}, "rrlll");
 
   cells.clear();
   for (const ReportRow& row : outputs) {

@@ -20,6 +20,15 @@ struct ReportRow {
   std::string source;          // the model's line
 };
 
+// What attentions mask and add to their scores, of those that do the same in the same way.
+struct ReportMask {
+  std::string name;        // sharding/mask_names.h
+  std::string cut;         // which part of it a rank holds
+  std::string value = {};  // "bool[1, 1, 4096/2, 4096]"; several joined by " + "
+  int64_t bytes = 0;       // held by one rank for one attention
+  int64_t count = 1;       // attentions; those that share a mask hold it once
+};
+
 struct ReportOperator {
   std::string name;    // of the value; of an input what the user calls it
   std::string target;  // "input", "parameter", "buffer", "constant", "seed" for inputs
@@ -32,8 +41,9 @@ struct Report {
   int ranks = 1;
   int64_t local_length = 0;          // a rank's part of the longest axis that is cut; 0: nothing is
   std::vector<ReportRow> exchanges;  // what ranks send each other
-  std::vector<ReportRow> replicated;      // held whole on every rank, from 1 MiB on; views aside
-  std::vector<RepeatedWork> repeated;     // what every rank computes whole
+  std::vector<ReportRow> replicated;   // held whole on every rank, from 1 MiB on; views aside
+  std::vector<RepeatedWork> repeated;  // what every rank computes whole
+  std::vector<ReportMask> masks;
   std::vector<ReportRow> outputs;         // what the program returns
   std::vector<ReportOperator> operators;  // the program of one rank, in order
 

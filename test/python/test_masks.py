@@ -1,0 +1,125 @@
+"""What explain says of masks: their names, and which part of them a rank holds."""
+
+import architectures
+import autosp
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import MistralConfig, MistralForCausalLM
+
+LENGTH = 16
+
+
+def masks_of(model, inputs, ranks=2):
+    report = autosp.explain(model, inputs, sp=ranks)
+    return [(row.count, row.name, row.cut, row.value) for row in report.masks]
+
+
+def names_of(model, inputs):
+    return {name for _, name, _, _ in masks_of(model, inputs)}
+
+
+@pytest.mark.parametrize(
+    "name, masks",
+    [
+        ("llama", {"causal"}),
+        ("mistral", {"causal, window 6"}),
+        ("gemma2", {"causal, window 6", "causal"}),
+        ("gemma3_text", {"causal, window 6", "causal"}),
+        ("llama4_text", {"causal, chunks of 8192", "causal"}),
+        ("gpt_oss", {"causal, window 6", "causal"}),
+        ("mpt", {"causal, ALiBi"}),
+        ("deepseek_v32", {"causal, as written"}),  # keys that activations choose
+    ],
+)
+def test_masks_of_models(name, masks):
+    model = architectures.tiny_model(name)
+    assert names_of(model, architectures.inputs(model, LENGTH)) == masks
+
+
+def _mistral(**settings):
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=61,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        sliding_window=6,
+        use_cache=False,
+    )
+    return MistralForCausalLM._from_config(config, **settings)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_masks_that_inputs_ask_for(attention):
+    model = _mistral(attn_implementation=attention)
+    ids = torch.zeros(2, LENGTH, dtype=torch.long)
+    inputs = {"input_ids": ids, "labels": ids}
+    positions = torch.cat([torch.arange(6), torch.arange(10)]).expand(2, -1)
+    (packed,) = names_of(model, inputs | {"position_ids": positions})
+    assert packed.startswith("causal, window 6, document by ")
+    padded = names_of(model, inputs | {"attention_mask": torch.ones(2, LENGTH, dtype=torch.long)})
+    assert padded == {"causal, window 6, padding of keys"}
+
+
+class _Attention(torch.nn.Module):
+    """Tokens mixed under a mask, in a fused attention or one that is written out."""
+
+    def __init__(self, mask, fused):
+        super().__init__()
+        self.mask, self.fused = mask, fused
+        self.table = torch.nn.Embedding(32, 4)
+        self.qkv = torch.nn.Linear(16, 48)
+
+    def forward(self, x, segments):
+        q, k, v = (t.unflatten(-1, (4, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        index = torch.arange(x.shape[1])
+        mask = self.mask(self, index[:, None], index, segments)
+        if self.fused:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            scores = q @ k.mT * 0.5
+            if mask.dtype == torch.bool:
+                scores = scores.masked_fill(~mask, torch.finfo(x.dtype).min)
+            else:
+                scores = scores + mask
+            y = scores.softmax(-1) @ v
+        return y.transpose(1, 2).flatten(2).sum()
+
+
+def _bucketed(m, q, k, _):
+    far = (q - k).abs()
+    large = 4 + (torch.log(far.float() / 4) * 3).long()
+    return m.table(torch.where(far < 4, far, large.clamp(max=15))).permute(2, 0, 1)[None]
+
+
+def _slopes(m, q, k, _):
+    return torch.where(k <= q, m.table.weight[0, :, None, None] * (k - q), float("-inf"))
+
+
+MASKS = {
+    "causal": (lambda m, q, k, s: (k <= q)[None, None], "causal"),
+    "strictly causal": (lambda m, q, k, s: k < q, "causal offset -1"),
+    "window": (lambda m, q, k, s: (k <= q) & (q - k < 5), "causal, window 5"),
+    "two-sided": (lambda m, q, k, s: (q - k).abs() <= 3, "two-sided window 3"),
+    "chunks": (lambda m, q, k, s: (k <= q) & (k // 5 == q // 5), "causal, chunks of 5"),
+    "documents": (
+        lambda m, q, k, s: ((k <= q) & (s[:, :, None] == s[:, None]))[:, None],
+        "causal, document by segments",
+    ),
+    "padding": (lambda m, q, k, s: (k <= q) & (s != 0)[:, None, None], "causal, padding of keys"),
+    "prefix": (lambda m, q, k, s: (k <= q) | (k < 5), "prefix 5"),
+    "ALiBi": (_slopes, "causal, ALiBi"),
+    "relative bias": (_bucketed, "relative bias"),
+    "odd keys": (lambda m, q, k, s: (k <= q) & (k % 2 == 0), "causal, as written"),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "opened"])
+def test_masks_of_programs(kind, fused):
+    mask, name = MASKS[kind]
+    inputs = (torch.zeros(2, LENGTH, 16), torch.ones(2, LENGTH, dtype=torch.long))
+    assert names_of(_Attention(mask, fused), inputs) == {name}
