@@ -32,7 +32,7 @@ NAMES = {
     "ulysses compiled": "Ulysses by hand, compiled",
     "autosp compiled": "AutoSP, compiled",
 }
-PARTS = ("policies", "truth", "variants")
+PARTS = ("policies", "truth", "checks", "variants")
 RANKS = 8
 KIB = 1024
 ENDED = {"error": "the process ended"}
@@ -214,6 +214,29 @@ class Measurements:
         process.end()
         self.write(table)
 
+    def checks(self) -> Process:
+        options = ["--device", self.device]
+        if self.args.cpu_smoke:
+            options += ["--models", "llama", "mixtral"]
+        return Process("checks", [str(HERE / "checks.py"), *options])
+
+    def keep_checks(self, process: Process) -> None:
+        table = record.Table(
+            "autosp.check: 4 simulated ranks against one device, float32, tiny models",
+            ["", "tokens", "", "worst error", "of", "s"],
+        )
+        while (answer := process.answer(min(self.left(), 0.3 * self.args.limit))) != ENDED:
+            self.keep(phase="checks", **answer)
+            if "model" not in answer:
+                break
+            cells = [answer.get("error", "").partition(":")[0], "", "", ""]
+            if "parity" in answer:
+                cells = ["parity" if answer["parity"] else "MISMATCH", f"{answer['worst']:.1e}"]
+                cells += [answer["of"], f"{answer['seconds']:.1f}"]
+            table.rows.append([answer["model"], str(answer["length"]), *cells])
+        process.end()
+        self.write(table)
+
     def start_policies(self) -> dict[str, Process]:
         smoke = self.args.cpu_smoke
         options = ["--widths", "smoke" if smoke else "8b", "--ranks", str(RANKS)]
@@ -290,12 +313,17 @@ class Measurements:
             if "truth" in parts:
                 truth = self.truth()
                 until_the_end([truth])
+            if "checks" in parts:
+                checks = self.checks()
+                until_the_end([checks])
             if "policies" in parts:
                 self.policies(workers)
                 for worker in workers.values():
                     worker.end()
             if "truth" in parts:
                 self.keep_truth(truth)
+            if "checks" in parts:
+                self.keep_checks(checks)
             if "variants" in parts and self.left() > 30:
                 self.variants()
 

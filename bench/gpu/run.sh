@@ -4,7 +4,7 @@
 # Figures come out under $OUT (default build/gpu) while it runs: log, figures.jsonl, gpu.json.
 #
 #   bench/gpu/run.sh                   under six minutes on one H200
-#   bench/gpu/run.sh --only policies   one part: policies, truth (with offloading), variants
+#   bench/gpu/run.sh --only policies   one part: policies, truth (with offloading), checks, variants
 #   bench/gpu/run.sh --cpu-smoke       the same path at small sizes, without a GPU
 #
 # PYTHON names the interpreter; it needs torch (2.11 will do, see old_torch.py), transformers,
