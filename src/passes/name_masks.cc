@@ -33,7 +33,7 @@ class Masks {
     for (const Found& found : found_) {
       if (found.value != kNoNode) values.push_back(found.value);
     }
-    MaskElements elements(graph_, values, [this](NodeId value) {
+    MaskElements elements(graph_, values, MaskElements::Floats::kReal, [this](NodeId value) {
       return axes_.facts(value).activation() && !cores_.contains(value);
     });
     std::vector<MaskUse> out;

@@ -46,7 +46,8 @@ bool prove_causal(Graph& graph) {
     masks.push_back(call.value("attn_mask"));
   }
   if (attentions.empty()) return false;
-  const MaskElements elements(graph, masks, [](NodeId) { return false; });
+  const MaskElements elements(graph, masks, MaskElements::Floats::kUnknown,
+                              [](NodeId) { return false; });
   bool changed = false;
   for (size_t i = 0; i < attentions.size(); ++i) {
     Node& node = graph.node(attentions[i]);

@@ -73,7 +73,7 @@ bool is_never_negative(const Expr& expr, const std::vector<Expr>& shape) {
   return value && *value >= 0;
 }
 
-MaskElements::MaskElements(const Graph& graph, const std::vector<NodeId>& values,
+MaskElements::MaskElements(const Graph& graph, const std::vector<NodeId>& values, Floats floats,
                            const std::function<bool(NodeId)>& opaque)
     : graph_(graph), known_(graph.nodes.size()) {
   std::vector<bool> wanted(graph.nodes.size());
@@ -86,7 +86,8 @@ MaskElements::MaskElements(const Graph& graph, const std::vector<NodeId>& values
     if (!wanted[node.id] || !node.type.is_tensor()) continue;
     const DType dtype = node.type.dtype;
     // Narrower integers could wrap around.
-    const bool is_known = dtype == DType::kBool || is_integer(dtype) || is_floating(dtype);
+    const bool is_known = dtype == DType::kBool || is_integer(dtype) ||
+                          (is_floating(dtype) && floats == Floats::kReal);
     const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
     if (op != nullptr && is_known && !opaque(node.id)) {
       try {

@@ -1,13 +1,12 @@
 // Evaluates index tensors and masks operator by operator, to what their elements are as functions
 // of their own indices (sharding/mask_formula.h). Nothing is decided by names or by hinted lengths.
 //
-// Integers of 32 and 64 bits and truth values are exact where they hold no read. Floating-point
-// numbers are taken for the real numbers that they stand for, so they are never compared, but for
-// those that are one of two constants.
+// Integers of 32 and 64 bits and truth values are exact where they hold no read.
 //
 // Linear in the operators evaluated: what is made of too many parts is read as it is.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -19,9 +18,13 @@ namespace autosp {
 
 class MaskElements {
  public:
+  // What is known of floating-point numbers: nothing, or what they would be if they were real
+  // numbers and all that hide a score were one. That is enough for a name and no proof.
+  enum class Floats : uint8_t { kUnknown, kReal };
+
   // Evaluates `values` and what they are computed from, up to values that are `opaque`, which are
   // read as they are.
-  MaskElements(const Graph& graph, const std::vector<NodeId>& values,
+  MaskElements(const Graph& graph, const std::vector<NodeId>& values, Floats floats,
                const std::function<bool(NodeId)>& opaque);
 
   // Nothing for what is no tensor, and what was not asked for.

@@ -22,7 +22,7 @@ std::string name(const std::string& lines) {
 )" + lines + "\nreturn (%mask,)\n");
   const NodeId mask = graph.outputs[0].value;
   const size_t rank = graph.node(mask).type.shape.size();
-  MaskElements elements(graph, {mask}, [](NodeId) { return false; });
+  MaskElements elements(graph, {mask}, MaskElements::Floats::kReal, [](NodeId) { return false; });
   return mask_name(graph, elements, mask, {rank - 2, rank - 1, kNoNode});
 }
 
