@@ -181,8 +181,9 @@ struct OpDef {
   // For operators that write their first operand in place: the out-of-place target that gives the
   // new value.
   std::string_view functional = {};
-  bool aliases = false;              // the result may share memory with the first operand (views)
-  SharingFn shares = nullptr;        // says more of one call that `aliases`; null: it may
+  bool aliases = false;        // the result may share memory with the first operand (views)
+  bool copies = false;         // the result has the operand's elements, some of them several times
+  SharingFn shares = nullptr;  // says more of one call that `aliases`; null: it may
   WriteBackFn write_back = nullptr;  // null: writes through it can't be followed
   bool assigns = false;  // writes a value it is given into its first operand (copy_, setitem)
   SingularFn singular = nullptr;  // null: it never is

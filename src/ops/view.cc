@@ -398,6 +398,7 @@ OpDef copy_op(std::string_view name, std::vector<std::string_view> targets,
               LocalFn localize = nullptr) {
   OpDef op{name, std::move(targets), signature, rule, apply, localize};
   op.linear = linear_together;
+  op.copies = true;
   return op;
 }
 

@@ -126,30 +126,52 @@ void shard_by(PipelineState& state, Strategy strategy) {
   const auto ranks = static_cast<int>(options.ranks);
   std::unique_ptr<Axes> axes;
   std::vector<AttentionRegion> regions;
+  std::set<size_t> gathering;  // regions, in an order that no step here changes
   const auto analyse = [&] {
     axes = std::make_unique<Axes>(state.graph, seq_dims, state.rules);
     regions = find_attention(*axes);
     choose_heads(*axes, ranks, regions);
-    if (strategy == Strategy::kWeighed) weigh_strategies(*axes, ranks, regions);
-    if (strategy != Strategy::kKeys) return;
-    for (AttentionRegion& region : regions) {
-      if (needs_heads(*axes, region)) continue;
-      region.head = -1;
-      region.spread.clear();
+    for (size_t region : gathering) {
+      regions[region].head = -1;
+      regions[region].spread.clear();
     }
   };
   analyse();
   if (axes->token_axes().empty()) refuse_without_tokens(state.graph);
   refuse_buffers_with_gradients(*axes);
-  if (strategy != Strategy::kKeys && spread_heads(state.graph, *axes, ranks, regions)) {
-    drop_dead_code(state);
+  if (strategy == Strategy::kKeys) {
+    for (size_t region = 0; region < regions.size(); ++region) {
+      if (!needs_heads(*axes, regions[region])) gathering.insert(region);
+    }
     analyse();
+  } else {
+    const Graph given = state.graph;
+    const auto spread = [&](const std::set<size_t>& keep) {
+      const std::set<size_t> copied = spread_heads(state.graph, *axes, ranks, regions, keep);
+      if (!copied.empty()) {
+        drop_dead_code(state);
+        analyse();
+      }
+      return copied;
+    };
+    const std::set<size_t> copied = spread({});
+    if (strategy == Strategy::kWeighed) gathering = weigh_strategies(*axes, ranks, regions);
+    // Keys that are gathered after all are gathered as they were.
+    std::set<size_t> keep = gathering;
+    bool undo = false;
+    for (size_t region : copied) {
+      if (regions[region].head < 0) keep.insert(region);
+      undo |= keep.contains(region);
+    }
+    if (undo) state.graph = given;
+    if (!keep.empty()) analyse();
+    if (undo) spread(keep);
   }
-  std::set<NodeId> gathering;
+  std::set<NodeId> gathered;
   for (const AttentionRegion& region : regions) {
-    if (region.head < 0) gathering.insert(region.core.back());
+    if (region.head < 0) gathered.insert(region.core.back());
   }
-  if (spell_causal(state.graph, gathering)) analyse();
+  if (spell_causal(state.graph, gathered)) analyse();
   if (separate_counts(state.graph, *axes)) {
     drop_dead_code(state);
     analyse();

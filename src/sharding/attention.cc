@@ -40,10 +40,11 @@ class ScorePattern {
       if (rule.letters[letter].kind != LetterKind::kScan || count_operands(rule, letter) == 0)
         continue;
       const FactorList leaves = axes_.letter_leaves(softmax_, letter);
-      if (leaves.size() == 1) axes_along_ = {leaves[0]};
+      const std::optional<Occurrence> place = axes_.find(softmax_, rule.results.at(0), {letter, 0});
+      if (leaves.size() != 1 || !place) continue;
+      axes_along_ = {leaves[0]};
+      scores = find_scores(*place);
     }
-    if (axes_along_.empty()) return {};
-    scores = find_scores();
     if (scores == kNoNode) return {};
     const NodeId product = find_product();
     if (product == kNoNode) return {};
@@ -57,6 +58,10 @@ class ScorePattern {
  private:
   bool is_axis(FactorId leaf) const {
     return std::find(axes_along_.begin(), axes_along_.end(), leaf) != axes_along_.end();
+  }
+
+  bool is_axis(const FactorList& dim, Occurrence place) const {
+    return place.position < static_cast<int>(dim.size()) && is_axis(dim[place.position]);
   }
 
   bool has_axis(NodeId value) const {
@@ -87,15 +92,13 @@ class ScorePattern {
     }
   }
 
-  LetterId axis_letter(NodeId node, bool summed) const {
+  // The letter of the axis that a product sums.
+  LetterId summed_letter(NodeId node) const {
     const Application& rule = axes_.application(node);
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
       const FactorList leaves = axes_.letter_leaves(node, letter);
-      if (leaves.size() != 1 || !is_axis(leaves[0])) continue;
-      if (summed ? rule.letters[letter].kind == LetterKind::kSum
-                 : in_results(rule, letter) && count_operands(rule, letter) == 1) {
+      if (leaves.size() == 1 && is_axis(leaves[0]) && rule.letters[letter].kind == LetterKind::kSum)
         return letter;
-      }
     }
     return -1;
   }
@@ -110,31 +113,46 @@ class ScorePattern {
            });
   }
 
-  // Walks from the softmax towards the inputs, along values that have the softmax's axis.
-  NodeId find_scores() {
-    std::vector<NodeId> todo;
+  // Where an operand has what the result has at a place: the same leaf, or a longer or shorter
+  // dimension.
+  std::optional<Occurrence> place_in(NodeId node, const Operand& operand, Occurrence place) const {
+    const TensorLetters& result = axes_.application(node).results.at(0);
+    const std::optional<LetterLeaf> leaf = axes_.letter_at(node, result, place);
+    if (const auto found = leaf ? axes_.find(node, operand.letters, *leaf) : std::nullopt)
+      return found;
+    if (operand.letters.size() != result.size() || operand.letters[place.dim].size() != 1)
+      return std::nullopt;
+    return Occurrence{place.dim, 0};
+  }
+
+  // Walks from the softmax, which has its axis at `place`, towards the inputs, along values that
+  // have that axis. In self-attention queries have it too: the place tells which is the keys'.
+  NodeId find_scores(Occurrence place) {
+    std::vector<std::pair<NodeId, Occurrence>> todo;
     std::set<NodeId> seen;
-    const auto push = [&](NodeId node) {
+    const auto push = [&](NodeId node, Occurrence at) {
       follow(node);
       for (const Operand& operand : axes_.application(node).operands) {
-        if (axes_.facts(operand.value).activation() && has_axis(operand.value) &&
-            seen.insert(operand.value).second) {
-          todo.push_back(operand.value);
-        }
+        if (!axes_.facts(operand.value).activation() || operand.element != 0) continue;
+        const std::optional<Occurrence> there = place_in(node, operand, at);
+        if (!there || !is_axis(axes_.value_leaves(operand.value, 0)[there->dim], *there)) continue;
+        if (seen.insert(operand.value).second) todo.emplace_back(operand.value, *there);
       }
     };
-    push(softmax_);
+    push(softmax_, place);
     while (!todo.empty()) {
-      const NodeId node = todo.back();
+      const auto [node, at] = todo.back();
       todo.pop_back();
-      if (multiplies_activations(node)) {
-        key = axis_letter(node, /*summed=*/false);
-        if (key < 0) continue;
-        query = query_letter(node);
-        if (query >= 0) return node;
+      if (!multiplies_activations(node)) {
+        if (!axes_.application(node).results.empty()) push(node, at);
         continue;
       }
-      push(node);
+      const Application& rule = axes_.application(node);
+      const std::optional<LetterLeaf> leaf = axes_.letter_at(node, rule.results.at(0), at);
+      if (!leaf || count_operands(rule, leaf->letter) != 1) continue;
+      key = leaf->letter;
+      query = query_letter(node);
+      if (query >= 0) return node;
     }
     return kNoNode;
   }
@@ -168,7 +186,7 @@ class ScorePattern {
       todo.pop_back();
       for (NodeId user : users_[node]) {
         if (user >= axes_.graph().size() || !seen.insert(user).second) continue;
-        if (multiplies_activations(user) && axis_letter(user, /*summed=*/true) >= 0) return user;
+        if (multiplies_activations(user) && summed_letter(user) >= 0) return user;
         follow(user);
         if (has_axis(user)) todo.push_back(user);
       }
@@ -220,7 +238,7 @@ std::optional<LetterLeaf> pass_leaf(const Axes& axes, NodeId node, FactorId fact
 // Factors along which queries, keys, values and the result are independent: those of a letter that
 // all of them have. Innermost dimension first: heads before batch.
 std::vector<FactorId> shared_factors(const Axes& axes, const AttentionRegion& region) {
-  const NodeId first = region.core.front();
+  const NodeId first = region.scores;
   const NodeId last = region.core.back();
   const auto shared = [&](NodeId node, FactorId leaf) {
     const Application& rule = axes.application(node);
@@ -296,18 +314,18 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
       axes.add_token_letter(node.id, letter);
     }
     if (fused) {
-      regions.push_back({{node.id}, {}, -1, query});
+      regions.push_back({{node.id}, node.id, {}, -1, query});
     } else if (op->softmax) {
       ScorePattern pattern(axes, node_users, node.id);
       std::vector<NodeId> core = pattern.core();
       const bool known =
           std::any_of(regions.begin(), regions.end(), [&](const AttentionRegion& region) {
-            return !core.empty() && region.core.front() == core.front();
+            return !core.empty() && region.scores == pattern.scores;
           });
       if (core.empty() || known) continue;
       axes.add_token_letter(pattern.scores, pattern.query);
       axes.add_token_letter(pattern.scores, pattern.key);
-      regions.push_back({std::move(core), {}, -1, pattern.query});
+      regions.push_back({std::move(core), pattern.scores, {}, -1, pattern.query});
     }
   }
   if (axes.token_axes().empty()) axes.add_coupled_axis();

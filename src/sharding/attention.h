@@ -20,13 +20,13 @@
 namespace autosp {
 
 struct AttentionRegion {
-  std::vector<NodeId>
-      core;  // in execution order; front() makes the scores, back() the attended values
+  std::vector<NodeId> core;  // in execution order; back() makes the attended values
+  NodeId scores = kNoNode;   // the core's product of queries and keys
   std::vector<NodeId>
       spread;  // views above the core that repeat keys or values for several query heads
   FactorId head =
       -1;  // the leaf along which the region is sharded (heads; batch where heads don't fit)
-  LetterId query = -1;  // the queries' letter in the rule of core.front()
+  LetterId query = -1;  // the queries' letter in the rule of `scores`
 };
 
 // Finds the regions and declares their query and key lengths to be token axes (then closes the

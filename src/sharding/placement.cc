@@ -236,6 +236,15 @@ std::vector<LetterLeaf> Placements::possible(NodeId node) const {
   return leaves_possible;
 }
 
+// Whether a value has an operand's elements and no others, in another order or some of them several
+// times.
+bool Placements::moves_elements(NodeId node) const {
+  const OpDef* op = axes_.op(node);
+  const std::vector<Operand>& operands = axes_.application(node).operands;
+  return op != nullptr && (op->aliases || op->copies) && operands.size() == 1 &&
+         axes_.graph().node(operands[0].value).type.dtype == axes_.graph().node(node).type.dtype;
+}
+
 void Placements::refuse_unsplittable() const {
   for (const Node& node : axes_.graph().nodes) {
     if (node.kind == NodeKind::kInput || candidates_[node.id] || nodes_[node.id].region >= 0)
@@ -293,9 +302,12 @@ void Placements::cut() {
     const int64_t bytes = share(graph.bytes(node.type));
     const ValueFacts& facts = axes_.facts(node.id);
     if (producer != source && producer != sink) {
-      network.add_edge(
-          source, producer,
-          facts.activation() ? kWholeActivationBytes + bytes * kActivationWeight : 1 + bytes);
+      // A gathered value in another form is as much to hold as one in this form.
+      const int64_t whole = !facts.activation() ? 1 + bytes
+                            : moves_elements(node.id)
+                                ? 1
+                                : kWholeActivationBytes + bytes * kActivationWeight;
+      network.add_edge(source, producer, whole);
       if (needs_other_rows(axes_.application(node.id).letters[candidates_[node.id]->letter].kind))
         network.add_edge(producer, sink,
                          facts.differentiable ? 2 * latency_bytes_ : latency_bytes_);
@@ -317,6 +329,7 @@ void Placements::cut() {
       readers[operand.value].push_back({node.id, has});
     }
   }
+  std::vector<int> reduced(graph.nodes.size(), sink);
   for (const Node& node : graph.nodes) {
     if (readers[node.id].empty()) continue;
     const int producer = variable[node.id];
@@ -334,11 +347,18 @@ void Placements::cut() {
     // case.
     const bool free_gradient = !facts.differentiable || node.input == InputKind::kParameter;
     if (producer != source && !free_gradient) {
-      const int reduced = network.add_node();
-      network.add_edge(reduced, producer, moved);
+      reduced[node.id] = network.add_node();
+      // That of a value in another form is taken on to what has the elements first.
+      const int first =
+          moves_elements(node.id) ? reduced[axes_.application(node.id).operands[0].value] : sink;
+      if (first != sink) {
+        network.add_edge(reduced[node.id], first, FlowNetwork::kInfinite);
+      } else {
+        network.add_edge(reduced[node.id], producer, moved);
+      }
       for (const Reader& reader : readers[node.id]) {
         if (variable[reader.node] != sink)
-          network.add_edge(variable[reader.node], reduced, FlowNetwork::kInfinite);
+          network.add_edge(variable[reader.node], reduced[node.id], FlowNetwork::kInfinite);
       }
     }
   }

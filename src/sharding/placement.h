@@ -80,6 +80,7 @@ class Placements {
   std::vector<LetterLeaf> possible(NodeId node) const;
   bool can_shard(NodeId node, LetterLeaf leaf) const;
   bool offers_rows(NodeId node, LetterLeaf leaf) const;
+  bool moves_elements(NodeId node) const;
   void refuse_unsplittable() const;
   void cut();
   void tie_bags(FlowNetwork& network, const std::vector<int>& variable, int sink);

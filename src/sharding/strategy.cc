@@ -67,9 +67,9 @@ class Weigher {
     std::set<NodeId> out;
     const auto follow = [&](NodeId value) {
       while (members_.contains(value)) value = axes_.application(value).operands.at(0).value;
-      if (sides_.contains(value)) out.insert(value);
+      if (sides_.contains(value)) out.insert(before_copying(value));
     };
-    const NodeId first = region_.core.front();
+    const NodeId first = region_.scores;
     const NodeId last = region_.core.back();
     const std::set<NodeId> core(region_.core.begin(), region_.core.end());
     for (const Operand& operand : axes_.application(first).operands) {
@@ -83,6 +83,16 @@ class Weigher {
       if (first != last && !core.contains(operand.value)) follow(operand.value);
     }
     return out;
+  }
+
+  NodeId before_copying(NodeId value) const {
+    NodeId node = value;
+    const auto has_op = [&](auto is) { return axes_.op(node) != nullptr && is(*axes_.op(node)); };
+    while (has_op([](const OpDef& op) { return op.aliases; }) &&
+           axes_.application(node).operands.size() == 1)
+      node = axes_.application(node).operands[0].value;
+    const bool copied = has_op([](const OpDef& op) { return op.name == "repeat_heads"; });
+    return copied ? axes_.application(node).operands[0].value : value;
   }
 
   const Axes& axes_;
@@ -124,7 +134,8 @@ bool needs_heads(const Axes& axes, const AttentionRegion& region) {
          axes.application(node).letters[region.query].kind == LetterKind::kAttend;
 }
 
-void weigh_strategies(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions) {
+std::set<size_t> weigh_strategies(const Axes& axes, int ranks,
+                                  const std::vector<AttentionRegion>& regions) {
   std::vector<std::set<NodeId>> masks;
   std::vector<Bytes> bytes;
   std::vector<bool> fixed;
@@ -136,6 +147,7 @@ void weigh_strategies(const Axes& axes, int ranks, std::vector<AttentionRegion>&
                     weigher.is_causal());
   }
   const Graph& graph = axes.graph();
+  std::set<size_t> gathering;
   for (const std::vector<size_t>& group : groups_of(masks)) {
     if (std::any_of(group.begin(), group.end(), [&](size_t region) { return fixed[region]; }))
       continue;
@@ -154,12 +166,9 @@ void weigh_strategies(const Axes& axes, int ranks, std::vector<AttentionRegion>&
       // One that depends on activations is made in parts and gathered.
       if (axes.facts(mask).activation()) sum.heads += whole - whole / ranks;
     }
-    if (sum.gather >= sum.heads) continue;
-    for (size_t region : group) {
-      regions[region].head = -1;
-      regions[region].spread.clear();
-    }
+    if (sum.gather < sum.heads) gathering.insert(group.begin(), group.end());
   }
+  return gathering;
 }
 
 }  // namespace autosp

@@ -4,8 +4,13 @@
 //   heads       moves queries, keys, values and results, a P-th of each to the other ranks; needs
 //               every row of a mask on every rank
 //   gather_kv   moves keys and values whole; holds them whole, and a P-th of a mask's rows
+//
+// Where heads that are copied for the ranks would be exchanged, what would be gathered instead is
+// what they are copies of.
 #pragma once
 
+#include <cstddef>
+#include <set>
 #include <vector>
 
 #include "sharding/attention.h"
@@ -17,10 +22,11 @@ namespace autosp {
 // flex_attention's mask are those of all.
 bool needs_heads(const Axes& axes, const AttentionRegion& region);
 
-// Clears the head factor of the regions for which gathering is cheaper: bytes moved in forward and
+// The regions, by their indices, for which gathering is cheaper: bytes moved in forward and
 // backward plus bytes held by one rank, at the hinted lengths. Regions that read one mask hold it
 // once and are decided together. A causal attention (is_causal) keeps its heads: spelled out for a
 // part of the queries it would be a mask that no kernel skips a half of.
-void weigh_strategies(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions);
+std::set<size_t> weigh_strategies(const Axes& axes, int ranks,
+                                  const std::vector<AttentionRegion>& regions);
 
 }  // namespace autosp

@@ -22,7 +22,7 @@ bool stands_in(const TensorLetters& letters, LetterId letter) {
 double arithmetic(const Axes& axes, const Node& node) {
   const Graph& graph = axes.graph();
   const OpDef* op = axes.op(node.id);
-  if (op != nullptr && op->aliases) return 0;
+  if (op != nullptr && (op->aliases || op->copies)) return 0;
   const Application& rule = axes.application(node.id);
   double count = elements(graph, node.type);
   if (op != nullptr && op->einsum) {

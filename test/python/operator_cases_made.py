@@ -103,7 +103,7 @@ def _(g, t, x):
 elsewhere("test_dropout.py", "rand", "randn", "rand_like", "randn_like", "bernoulli", "uniform")
 elsewhere("test_dropout.py", "normal", "exponential", "uniform (autosp)")
 # What the compiler writes, and functions with a backward of their own.
-elsewhere("test_programs.py", "repeat_heads")
+elsewhere("test_copied_heads.py", "repeat_heads")
 elsewhere("test_functions.py", "autograd function")
 # Masks are made by torch.vmap.
 elsewhere("test_flex.py", "flex_attention", "vmap_begin", "vmap_end", "vmap_prepare")

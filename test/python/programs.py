@@ -54,7 +54,7 @@ class Attention(nn.Module):
         v = self.v(x).view(batch, length, self.kv_heads, self.head_width).transpose(1, 2)
         q, k = self.rotate(q, positions), self.rotate(k, positions)
         repeats = self.heads // self.kv_heads
-        if repeats > 1 and self.style != "gqa":
+        if repeats > 1 and not self.style.startswith("gqa"):
             k = k[:, :, None].expand(-1, -1, repeats, -1, -1).reshape(batch, self.heads, length, -1)
             v = v.repeat_interleave(repeats, dim=1)
         if self.style == "gqa":
@@ -70,6 +70,8 @@ class Attention(nn.Module):
             y = torch.einsum("bhqk,bhkd->bhqd", weights, v)
         elif self.style == "mask":
             y = F.scaled_dot_product_attention(q, k, v, mask)
+        elif self.style == "gqa mask":
+            y = F.scaled_dot_product_attention(q, k, v, mask, scale=0.3, enable_gqa=True)
         elif self.style == "mask_keyword":
             y = F.scaled_dot_product_attention(query=q, key=k, value=v, attn_mask=mask)
         elif self.style == "full":
