@@ -1,6 +1,7 @@
 """Where random programs start, and their attentions: in every style that models write them."""
 
 from generate import Skip
+from generate_masks import mask
 
 
 def start(g):
@@ -126,54 +127,10 @@ def _core(g, q, k, v, kv_heads):
         return g.emit(sdpa, q, k, v, is_causal=True, **grouped)
     if kind < 0.6:
         return g.emit(sdpa, q, k, v, **grouped)
-    mask = _mask(g, q, k)
+    added = mask(g, q, k)
     if g.maybe():
-        return g.emit(sdpa, q, k, v, mask, **grouped)
-    return g.emit(sdpa, query=q, key=k, value=v, attn_mask=mask, **grouped)
-
-
-def _positions(g, length, column):
-    x = g.emit("torch.arange", length)
-    return g.emit("Tensor.unsqueeze", x, 1) if column else x
-
-
-def _mask(g, q, k):
-    """What may be seen; the first key always is, so that no row is empty."""
-    batch, heads, rows, _ = g.shape(q)
-    columns = g.shape(k)[2]
-    kind = g.random.random()
-    ids = g.names(lambda x: tuple(x.shape) == (batch, rows) and not x.is_floating_point())
-    if ids and rows == columns and kind < 0.1:
-        return _documents(g, ids[0], batch, rows)
-    if kind < 0.2:
-        shape = g.either((rows, columns), (batch, heads, rows, columns), (1, 1, rows, columns))
-        return g.input(shape, stem="m")
-    if kind < 0.3:
-        one = g.input((batch, 1, 1, columns), "bools")
-        first = g.emit("torch.eq", _positions(g, columns, False), 0)
-        return g.emit("_operator.or_", one, first)
-    i, j = _positions(g, rows, True), _positions(g, columns, False)
-    seen = g.emit("_operator.le", j, i)
-    if g.maybe(0.4):
-        near = g.emit("_operator.gt", j, g.emit("_operator.sub", i, g.random.randint(2, 5)))
-        seen = g.emit("_operator.and_", seen, near)
-    if g.maybe(0.3):
-        seen = g.emit("_operator.or_", seen, g.emit("_operator.lt", j, 2))
-    if g.maybe(0.3):
-        seen = g.emit("Tensor.expand", seen, batch, 1, rows, columns)
-    if g.maybe(0.3):
-        return g.emit("Tensor.double", g.emit("torch.where", seen, 0.0, float("-inf")))
-    return seen
-
-
-def _documents(g, ids, batch, length):
-    """A token sees those of its own document: they end with a certain id."""
-    ends = g.emit("torch.cumsum", g.emit("torch.eq", ids, 3), 1)
-    rows = g.emit("_operator.getitem", ends, (slice(None), None, slice(None), None))
-    columns = g.emit("_operator.getitem", ends, (slice(None), None, None, slice(None)))
-    same = g.emit("torch.eq", rows, columns)
-    before = g.emit("_operator.le", _positions(g, length, False), _positions(g, length, True))
-    return g.emit("_operator.and_", same, before)
+        return g.emit(sdpa, q, k, v, added, **grouped)
+    return g.emit(sdpa, query=q, key=k, value=v, attn_mask=added, **grouped)
 
 
 def _by_hand(g, q, k, v):
@@ -188,11 +145,11 @@ def _by_hand(g, q, k, v):
     if g.maybe(0.2):
         scores = g.emit("torch.tanh", scores)
     if g.maybe(0.7):
-        mask = _mask(g, q, k)
-        if g.x[mask].is_floating_point():
-            scores = g.emit("_operator.add", scores, mask)
+        added = mask(g, q, k)
+        if g.x[added].is_floating_point():
+            scores = g.emit("_operator.add", scores, added)
         else:
-            hidden = g.emit("torch.logical_not", mask)
+            hidden = g.emit("torch.logical_not", added)
             scores = g.emit("Tensor.masked_fill", scores, hidden, g.either(-1e3, float("-inf")))
     columns = g.shape(scores)[-1]
     sinks = g.maybe(0.15)
