@@ -14,15 +14,32 @@ bool contains(const TensorLetters& letters, LetterId letter) {
   });
 }
 
-int count_operands(const Application& application, LetterId letter) {
-  return static_cast<int>(std::count_if(
-      application.operands.begin(), application.operands.end(),
-      [letter](const Operand& operand) { return contains(operand.letters, letter); }));
-}
-
 bool in_results(const Application& application, LetterId letter) {
   return std::any_of(application.results.begin(), application.results.end(),
                      [letter](const TensorLetters& result) { return contains(result, letter); });
+}
+
+// What a contraction multiplies: not what it adds to the product.
+std::vector<const Operand*> factors_of(const Application& application) {
+  std::vector<const Operand*> out;
+  for (const Operand& operand : application.operands) {
+    const bool contracted =
+        std::any_of(operand.letters.begin(), operand.letters.end(), [&](const DimLetters& dim) {
+          return std::any_of(dim.begin(), dim.end(),
+                             [&](LetterId letter) { return !in_results(application, letter); });
+        });
+    if (contracted) out.push_back(&operand);
+  }
+  if (!out.empty()) return out;
+  for (const Operand& operand : application.operands) out.push_back(&operand);
+  return out;
+}
+
+int count_factors(const Application& application, LetterId letter) {
+  const std::vector<const Operand*> factors = factors_of(application);
+  return static_cast<int>(
+      std::count_if(factors.begin(), factors.end(),
+                    [letter](const Operand* factor) { return contains(factor->letters, letter); }));
 }
 
 // Finds softmax(q @ k) @ v around one softmax. Columns may be put beside the scores before the
@@ -37,7 +54,7 @@ class ScorePattern {
   std::vector<NodeId> core() {
     const Application& rule = axes_.application(softmax_);
     for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-      if (rule.letters[letter].kind != LetterKind::kScan || count_operands(rule, letter) == 0)
+      if (rule.letters[letter].kind != LetterKind::kScan || count_factors(rule, letter) == 0)
         continue;
       const FactorList leaves = axes_.letter_leaves(softmax_, letter);
       const std::optional<Occurrence> place = axes_.find(softmax_, rule.results.at(0), {letter, 0});
@@ -106,10 +123,10 @@ class ScorePattern {
   bool multiplies_activations(NodeId node) const {
     const OpDef* op = axes_.op(node);
     if (op == nullptr || !op->einsum) return false;
-    const auto& operands = axes_.application(node).operands;
-    return operands.size() >= 2 &&
-           std::all_of(operands.begin(), operands.end(), [this](const Operand& operand) {
-             return axes_.facts(operand.value).activation();
+    const std::vector<const Operand*> factors = factors_of(axes_.application(node));
+    return factors.size() >= 2 &&
+           std::all_of(factors.begin(), factors.end(), [this](const Operand* factor) {
+             return axes_.facts(factor->value).activation();
            });
   }
 
@@ -149,7 +166,7 @@ class ScorePattern {
       }
       const Application& rule = axes_.application(node);
       const std::optional<LetterLeaf> leaf = axes_.letter_at(node, rule.results.at(0), at);
-      if (!leaf || count_operands(rule, leaf->letter) != 1) continue;
+      if (!leaf || count_factors(rule, leaf->letter) != 1) continue;
       key = leaf->letter;
       query = query_letter(node);
       if (query >= 0) return node;
@@ -164,10 +181,11 @@ class ScorePattern {
     LetterId best = -1;
     for (const DimLetters& dim : rule.results[0]) {
       for (LetterId letter : dim) {
-        if (letter == key || count_operands(rule, letter) != 1) continue;
+        if (letter == key || count_factors(rule, letter) != 1) continue;
+        const std::vector<const Operand*> factors = factors_of(rule);
         const bool with_key =
-            std::any_of(rule.operands.begin(), rule.operands.end(), [&](const Operand& operand) {
-              return contains(operand.letters, letter) && contains(operand.letters, key);
+            std::any_of(factors.begin(), factors.end(), [&](const Operand* factor) {
+              return contains(factor->letters, letter) && contains(factor->letters, key);
             });
         if (with_key) continue;
         if (axes_.letter_leaves(node, letter) == axes_.letter_leaves(node, key)) return letter;
@@ -243,14 +261,17 @@ std::vector<FactorId> shared_factors(const Axes& axes, const AttentionRegion& re
   const auto shared = [&](NodeId node, FactorId leaf) {
     const Application& rule = axes.application(node);
     const std::optional<LetterLeaf> place = pass_leaf(axes, node, leaf);
-    const size_t read =
-        std::min<size_t>(rule.operands.size(), 3);  // query, key, value; a product has two operands
+    std::vector<const Operand*> read;
+    if (region.core.size() > 1) {
+      read = factors_of(rule);
+    } else {  // query, key, value
+      for (size_t i = 0; i < std::min<size_t>(rule.operands.size(), 3); ++i)
+        read.push_back(&rule.operands[i]);
+    }
     return place && axes.find(node, rule.results.at(0), *place) &&
-           std::all_of(rule.operands.begin(),
-                       rule.operands.begin() + static_cast<std::ptrdiff_t>(read),
-                       [&](const Operand& operand) {
-                         return axes.find(node, operand.letters, *place).has_value();
-                       });
+           std::all_of(read.begin(), read.end(), [&](const Operand* operand) {
+             return axes.find(node, operand->letters, *place).has_value();
+           });
   };
   std::vector<FactorId> out;
   const std::vector<FactorList> dims = axes.value_leaves(last, 0);
