@@ -20,9 +20,9 @@ class Masks {
     for (const AttentionRegion& region : regions) {
       const NodeId last = region.core.back();
       const OpDef* op = axes.op(last);
-      if (region.core.size() == 1 && op != nullptr && op->name == "sdpa") {
+      if (op != nullptr && op->name == "sdpa") {
         add_fused(region, Call(graph_, graph_.node(last), *op));
-      } else if (region.core.size() > 1) {
+      } else if (region.scores != last) {
         add_opened(region);
       }
     }
@@ -34,7 +34,8 @@ class Masks {
       if (found.value != kNoNode) values.push_back(found.value);
     }
     MaskElements elements(graph_, values, MaskElements::Floats::kReal, [this](NodeId value) {
-      return axes_.facts(value).activation() && !cores_.contains(value);
+      return axes_.facts(value).activation() && !cores_.contains(value) &&
+             axes_.token_occurrences(value, 0).size() < 2;
     });
     std::vector<MaskUse> out;
     for (Found& found : found_) {
@@ -52,14 +53,24 @@ class Masks {
     MaskPlace place = {};
   };
 
+  // Heads stand behind sequences, in a dimension of their own or merged with them.
+  MaskUse use_of(const AttentionRegion& region) const {
+    MaskUse use{"", region.head >= 0};
+    const std::vector<FactorList> leaves = axes_.value_leaves(region.core.back(), 0);
+    const bool more = leaves.size() > 3 || (!leaves.empty() && leaves[0].size() > 1);
+    use.sequences = use.exchanged && more && leaves[0][0] == region.head;
+    return use;
+  }
+
   void add_fused(const AttentionRegion& region, const Call& call) {
     const NodeId mask = call.value("attn_mask");
     const bool exchanged = region.head >= 0;
-    if (call.boolean_or("is_causal", false)) found_.push_back({{"causal", exchanged}});
+    if (call.boolean_or("is_causal", false))
+      found_.push_back({{"causal", exchanged, /*flag=*/true}});
     if (mask == kNoNode) return;
     const size_t rank = graph_.node(mask).type.shape.size();
     // Without rows of its own a mask has no index of queries.
-    Found found{{"", exchanged}, mask, {rank < 2 ? rank : rank - 2, rank - 1}};
+    Found found{use_of(region), mask, {rank < 2 ? rank : rank - 2, rank - 1}};
     note_reads(call.node(), [mask](NodeId value) { return value == mask; }, found.use);
     found_.push_back(std::move(found));
   }
@@ -79,15 +90,16 @@ class Masks {
     if (softmax == kNoNode) return;
     const auto place = place_of(region, softmax, value);
     if (!place) return;
-    Found found{{"", region.head >= 0}, value, *place};
+    Found found{use_of(region), value, *place};
     const std::set<NodeId> core(region.core.begin(), region.core.end());
     for (NodeId node : region.core) {
-      if (node > softmax) break;
+      if (node > value) break;
       note_reads(
           graph_.node(node),
           [&](NodeId operand) {
-            return !core.contains(operand) && graph_.node(operand).type.is_tensor() &&
-                   axes_.token_occurrences(operand, 0).size() > 1;
+            if (core.contains(operand) || !graph_.node(operand).type.is_tensor()) return false;
+            const size_t tokens = axes_.token_occurrences(operand, 0).size();
+            return tokens > 1 || (tokens == 1 && !axes_.facts(operand).activation());
           },
           found.use);
     }
@@ -100,7 +112,7 @@ class Masks {
     const Application& rule = axes_.application(softmax);
     const TensorLetters& letters = rule.operands[0].letters;
     const std::vector<FactorList> leaves = axes_.value_leaves(value, 0);
-    const FactorList queries = axes_.letter_leaves(region.core.front(), region.query);
+    const FactorList queries = axes_.letter_leaves(region.scores, region.query);
     std::optional<size_t> key;
     std::optional<size_t> query;
     if (letters.size() != leaves.size()) return std::nullopt;
@@ -116,7 +128,7 @@ class Masks {
       query = dim;
     }
     if (!key || !query) return std::nullopt;
-    return MaskPlace{*query, *key, region.core.front()};
+    return MaskPlace{*query, *key, region.scores};
   }
 
   template <class Wanted>
@@ -134,28 +146,31 @@ class Masks {
   std::vector<Found> found_;
 };
 
-// The node of a rank's program that does what `node` does: not what was done to its result.
-NodeId counterpart(const Graph& local, NodeId made, const Node& node) {
-  while (made != kNoNode && local.node(made).target != node.target) {
-    NodeId first = kNoNode;
-    for_each_operand(local.node(made), [&](NodeId value) {
-      if (first == kNoNode) first = value;
-    });
-    made = first;
+// What a rank's counterpart of a reader reads: the value in the placement that it needs it in.
+NodeId read_by(const MaskUse::Read& read, const Graph& global, const Graph& local,
+               const std::vector<NodeId>& locals) {
+  const NodeId value = locals[read.value];
+  // What was done to the reader's result stands behind it.
+  for (NodeId node = locals[read.node]; node > value;) {
+    std::vector<NodeId> operands;
+    for_each_operand(local.node(node), [&](NodeId operand) { operands.push_back(operand); });
+    if (local.node(node).target == global.node(read.node).target)
+      return read.operand < operands.size() ? operands[read.operand] : value;
+    if (operands.empty()) break;
+    node = operands[0];
   }
-  return made;
+  return value;
 }
 
 MaskCut cut_of(const MaskUse& mask, const Graph& global, const Graph& local,
                const std::vector<NodeId>& values) {
-  if (mask.reads.empty()) return mask.exchanged ? MaskCut::kNone : MaskCut::kQueries;
+  if (mask.flag) return MaskCut::kNone;
   if (!mask.exchanged) return MaskCut::kQueries;
   for (size_t i = 0; i < values.size(); ++i) {
     const std::vector<Expr>& whole = global.node(mask.reads[i].value).type.shape;
     const std::vector<Expr>& part = local.node(values[i]).type.shape;
     for (size_t dim = 0; dim < std::min(whole.size(), part.size()); ++dim) {
-      if (whole[dim] != part[dim])
-        return dim == 0 && whole.size() > 3 ? MaskCut::kSequences : MaskCut::kHeads;
+      if (whole[dim] != part[dim]) return mask.sequences ? MaskCut::kSequences : MaskCut::kHeads;
     }
   }
   return MaskCut::kWhole;
@@ -172,13 +187,8 @@ std::vector<HeldMask> held_masks(const std::vector<MaskUse>& masks, const Graph&
   std::vector<HeldMask> out;
   for (const MaskUse& mask : masks) {
     HeldMask held{mask.name};
-    for (const MaskUse::Read& read : mask.reads) {
-      const NodeId node = counterpart(local, locals[read.node], global.node(read.node));
-      size_t operand = 0;
-      for_each_operand(local.node(node), [&](NodeId value) {
-        if (operand++ == read.operand) held.values.push_back(value);
-      });
-    }
+    for (const MaskUse::Read& read : mask.reads)
+      held.values.push_back(read_by(read, global, local, locals));
     held.cut = cut_of(mask, global, local, held.values);
     out.push_back(std::move(held));
   }

@@ -23,6 +23,8 @@ struct MaskUse {
   };
   std::string name;        // sharding/mask_names.h
   bool exchanged = false;  // heads for tokens; else keys and values are gathered
+  bool sequences = false;  // whole ones in place of heads
+  bool flag = false;       // the kernel is told that it is causal
   std::vector<Read> reads = {};
 };
 

@@ -262,7 +262,7 @@ std::vector<FactorId> shared_factors(const Axes& axes, const AttentionRegion& re
     const Application& rule = axes.application(node);
     const std::optional<LetterLeaf> place = pass_leaf(axes, node, leaf);
     std::vector<const Operand*> read;
-    if (region.core.size() > 1) {
+    if (first != last) {
       read = factors_of(rule);
     } else {  // query, key, value
       for (size_t i = 0; i < std::min<size_t>(rule.operands.size(), 3); ++i)

@@ -241,8 +241,9 @@ MaskElements::Known MaskElements::quotient(const Call& call, bool remainder) {
 
 // Of a number and a hidden one the largest is the number.
 MaskElements::Known MaskElements::extremum(const Call& call, bool largest) {
+  const bool as_dim = !call.has("other") && call.value("dim") != kNoNode;  // torch.max(x, y)
   const std::optional<Expr> left = number(call, "input");
-  const std::optional<Expr> right = number(call, "other");
+  const std::optional<Expr> right = number(call, as_dim ? "dim" : "other");
   if (!left || !right) return std::nullopt;
   if (largest && *right == atoms_.hidden()) return Elements::of(*left);
   if (largest && *left == atoms_.hidden()) return Elements::of(*right);
@@ -419,8 +420,8 @@ MaskElements::Known MaskElements::evaluate(const Call& call) {
     out = quotient(call, /*remainder=*/false);
   } else if (name == "remainder") {
     out = quotient(call, /*remainder=*/true);
-  } else if (name == "maximum" || name == "minimum") {
-    out = extremum(call, name == "maximum");
+  } else if (name == "maximum" || name == "minimum" || name == "max") {
+    out = extremum(call, call.node().target.find("max") != std::string::npos);
   } else if (name.starts_with("clamp") || name == "clip") {
     out = clamped(call, name);
   } else if (!comparison(name).empty()) {
@@ -447,6 +448,8 @@ MaskElements::Known MaskElements::evaluate(const Call& call) {
     out = added_product(call);
   } else if (name == "embedding") {
     out = looked_up(call);
+  } else if (name == "gather") {
+    out = gathered(call);
   } else if (call.op().aliases || name == "clone") {
     out = moved(call);
   }

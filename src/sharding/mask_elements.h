@@ -62,6 +62,7 @@ class MaskElements {
   Known running_total(const Call& call);
   Known added_product(const Call& call);
   Known looked_up(const Call& call);
+  Known gathered(const Call& call);
   Known indexed(const Call& call);
   Known indexed_by_tensors(const Node& source, const std::vector<Arg>& items, const Type& result);
   Known moved(const Call& call);

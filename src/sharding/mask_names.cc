@@ -65,10 +65,29 @@ class Namer {
     return is_free(rest) ? std::optional(rest) : std::nullopt;
   }
 
+  // Alternatives that another part rules out are none.
+  static Formula simplified(const Formula& formula) {
+    const std::vector<Formula> parts = formula.parts_of(Kind::kAll);
+    Formula out = Formula::constant(true);
+    for (const Formula& part : parts) {
+      if (part.kind != Kind::kAny) {
+        out = both(out, part);
+        continue;
+      }
+      Formula left = Formula::constant(false);
+      for (const Formula& choice : part.parts) {
+        if (std::find(parts.begin(), parts.end(), negated(choice)) == parts.end())
+          left = either(left, choice);
+      }
+      out = both(out, left);
+    }
+    return out;
+  }
+
   void name_parts(const Formula& formula) {
     std::optional<Expr> ahead;  // the keys behind a query that it sees still
     std::optional<Expr> behind;
-    for (const Formula& part : formula.parts_of(Kind::kAll)) {
+    for (const Formula& part : simplified(formula).parts_of(Kind::kAll)) {
       if (part.kind == Kind::kAtLeast && is_never_negative(part.value, type_.shape)) continue;
       if (const auto more = offset(part, query() - key()); more && !ahead) {
         ahead = more;
@@ -211,8 +230,12 @@ class Namer {
       // Scores that are chosen where nothing is hidden are another mask.
       if (has_condition(term)) as_written();
     }
-    for (Expr::Term& term : others) without_conditions(term, *visible);
-    name_terms(others);
+    Expr added(0);
+    for (Expr::Term& term : others) {
+      without_conditions(term, *visible);
+      added += one_sided(term, *visible);
+    }
+    name_terms(added.terms());
   }
 
   // Where nothing hides: each term with a plus hides where all of its factors are true, and each
@@ -262,6 +285,20 @@ class Namer {
     });
   }
 
+  // The distance |query - key| is query - key where no other key is seen.
+  Expr one_sided(const Expr::Term& term, const Formula& visible) const {
+    const Expr distance = query() - key();
+    const std::vector<Formula> parts = visible.parts_of(Kind::kAll);
+    if (std::find(parts.begin(), parts.end(), Formula::at_least_zero(distance)) == parts.end())
+      return product(term);
+    Expr out(term.coefficient);
+    for (const Expr::Factor& factor : term.factors) {
+      const Expr base = product({1, {{factor.atom, 1}}});
+      out *= power(base == max(distance, -distance) ? distance : base, factor.power);
+    }
+    return out;
+  }
+
   bool has_condition(const Expr::Term& term) const {
     return std::any_of(term.factors.begin(), term.factors.end(), [&](const Expr::Factor& factor) {
       const Atoms::Atom* atom = atoms_.find(factor.atom->name);
@@ -272,26 +309,21 @@ class Namer {
   void name_terms(const std::vector<Expr::Term>& terms) {
     Expr steps(0);  // what the linear ones grow by from one key to the next
     bool linear = false;
-    bool same = false;  // for all keys of a query
     for (const Expr::Term& term : terms) {
-      if (!has_key(product(term))) {
-        same = true;
-      } else if (const auto slope = slope_of(term)) {
+      // What all keys of a query get changes nothing of a softmax.
+      if (!has_key(product(term))) continue;
+      if (const auto slope = slope_of(term)) {
         linear = true;
         steps += *slope;
       } else if (is_relative(term)) {
         add(kTerm, "relative bias");
-      } else if (is_read(term)) {
+      } else if (is_unknown(product(term))) {
         as_written();
       } else {
         add(kTerm, "score term");
       }
     }
-    if (linear && depends_on_others(steps)) {
-      add(kTerm, "ALiBi");
-    } else if (linear || same) {
-      add(kTerm, "score term");
-    }
+    if (linear) add(kTerm, depends_on_others(steps) ? "ALiBi" : "score term");
   }
 
   // Of a key's number times what depends on neither it nor the query: that.
@@ -326,11 +358,15 @@ class Namer {
                                      {index_name(place_.key), key() + Expr(1)}}) == value;
   }
 
-  bool is_read(const Expr::Term& term) const {
-    const Expr value = product(term);
-    const Atoms::Atom* atom = atoms_.find(value);
-    return atom != nullptr && atom->kind == Atoms::Kind::kRead && has_query(value) &&
-           has_key(value);
+  // Whether it may be anything, also hide, for each query and key.
+  bool is_unknown(const Expr& expr) const {
+    bool unknown = false;
+    atoms_.for_each_symbol(expr, [&](const std::string& symbol, const Atoms::Atom* atom) {
+      if (atom == nullptr || atom->kind != Atoms::Kind::kRead) return;
+      const Expr read = Expr::symbol(symbol);
+      unknown |= has_query(read) && has_key(read);
+    });
+    return unknown;
   }
 
   // ---- Text ----

@@ -52,6 +52,18 @@ MaskElements::Known MaskElements::looked_up(const Call& call) {
       atoms_.read(table, {known_[index]->number, index_along(call.result().shape.size() - 1)}));
 }
 
+MaskElements::Known MaskElements::gathered(const Call& call) {
+  const NodeId index = call.value("index");
+  const NodeId value = call.value("self");
+  if (index == kNoNode || value == kNoNode || !known_[index] || known_[index]->is_truth() ||
+      !known_[value]) {
+    return std::nullopt;
+  }
+  const auto rank = static_cast<int64_t>(call.result().shape.size());
+  const auto dim = static_cast<size_t>(call.dim_or("dim", rank, 0));
+  return atoms_.substitute(*known_[value], {{index_name(dim), known_[index]->number}});
+}
+
 // Slices, None, integers and Ellipsis; or index tensors for the first dimensions.
 MaskElements::Known MaskElements::indexed(const Call& call) {
   const NodeId value = call.value("self");

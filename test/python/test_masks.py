@@ -5,7 +5,12 @@ import autosp
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import (
+    MistralConfig,
+    MistralForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 LENGTH = 16
 
@@ -19,6 +24,7 @@ def names_of(model, inputs):
     return {name for _, name, _, _ in masks_of(model, inputs)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, masks",
     [
@@ -29,6 +35,9 @@ def names_of(model, inputs):
         ("llama4_text", {"causal, chunks of 8192", "causal"}),
         ("gpt_oss", {"causal, window 6", "causal"}),
         ("mpt", {"causal, ALiBi"}),
+        ("bloom", {"causal, ALiBi"}),
+        ("xglm", {"causal"}),  # the largest of scores and a number that hides
+        ("mimo_v2_flash", {"causal, window 6", "causal"}),  # columns beside the scores
         ("deepseek_v32", {"causal, as written"}),  # keys that activations choose
     ],
 )
@@ -52,6 +61,7 @@ def _mistral(**settings):
     return MistralForCausalLM._from_config(config, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_masks_that_inputs_ask_for(attention):
     model = _mistral(attn_implementation=attention)
@@ -62,6 +72,27 @@ def test_masks_that_inputs_ask_for(attention):
     assert packed.startswith("causal, window 6, document by ")
     padded = names_of(model, inputs | {"attention_mask": torch.ones(2, LENGTH, dtype=torch.long)})
     assert padded == {"causal, window 6, padding of keys"}
+
+
+@pytest.mark.slow
+def test_an_encoder_and_its_decoder():
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=61,
+        d_model=16,
+        d_kv=4,
+        d_ff=32,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+    )
+    ids = torch.ones(2, LENGTH, dtype=torch.long)
+    model = T5ForConditionalGeneration(config).eval()
+    assert names_of(model, {"input_ids": ids, "attention_mask": ids, "labels": ids}) == {
+        "padding of keys, relative bias",  # of the encoder
+        "causal, relative bias",  # of the decoder
+        "padding of keys",  # of what the decoder sees of the encoder
+    }
 
 
 class _Attention(torch.nn.Module):
@@ -99,6 +130,10 @@ def _slopes(m, q, k, _):
     return torch.where(k <= q, m.table.weight[0, :, None, None] * (k - q), float("-inf"))
 
 
+def _sizes(m, q, k, _):
+    return (-(q - k).abs() * m.table.weight[0, :, None, None]).masked_fill(k > q, float("-inf"))
+
+
 MASKS = {
     "causal": (lambda m, q, k, s: (k <= q)[None, None], "causal"),
     "strictly causal": (lambda m, q, k, s: k < q, "causal offset -1"),
@@ -112,6 +147,7 @@ MASKS = {
     "padding": (lambda m, q, k, s: (k <= q) & (s != 0)[:, None, None], "causal, padding of keys"),
     "prefix": (lambda m, q, k, s: (k <= q) | (k < 5), "prefix 5"),
     "ALiBi": (_slopes, "causal, ALiBi"),
+    "ALiBi by size": (_sizes, "causal, ALiBi"),
     "relative bias": (_bucketed, "relative bias"),
     "odd keys": (lambda m, q, k, s: (k <= q) & (k % 2 == 0), "causal, as written"),
 }

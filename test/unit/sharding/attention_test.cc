@@ -80,6 +80,24 @@ return (%a,)
   EXPECT_EQ(second.names(second.regions[0].core), "scores masked soft same a");
 }
 
+TEST(Regions, WhatIsAddedToAProductIsNoFactorOfIt) {
+  Found found(R"(symbols s=16
+%q: f32[8, s, 4] = input user "q" grad
+%slopes: f32[8, 1, 1] = input parameter "slopes" grad
+%i: i64[s] = torch.arange(s)
+%bias: f32[8, 1, s] = torch.mul(%slopes, %i)
+%k: f32[8, 4, s] = Tensor.transpose(%q, 1, 2)
+%scores: f32[8, s, s] = torch.baddbmm(%bias, %q, %k)
+%soft: f32[8, s, s] = torch.nn.functional.softmax(%scores, -1)
+%a: f32[8, s, 4] = torch.bmm(%soft, %q)
+return (%a,)
+)");
+  choose_heads(found.axes, 2, found.regions);
+  ASSERT_EQ(found.regions.size(), 1U);
+  EXPECT_EQ(found.names(found.regions[0].core), "scores soft a");
+  EXPECT_EQ(found.head(0), "8");
+}
+
 TEST(Regions, ScoresByKeysThenQueriesToo) {
   // softmax over dimension 1 of [keys, queries] scores.
   Found found(R"(symbols s=16, t=8
