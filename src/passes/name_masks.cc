@@ -57,8 +57,8 @@ class Masks {
   MaskUse use_of(const AttentionRegion& region) const {
     MaskUse use{"", region.head >= 0};
     const std::vector<FactorList> leaves = axes_.value_leaves(region.core.back(), 0);
-    const bool more = leaves.size() > 3 || (!leaves.empty() && leaves[0].size() > 1);
-    use.sequences = use.exchanged && more && leaves[0][0] == region.head;
+    if (!use.exchanged || leaves.empty() || leaves[0].empty()) return use;
+    use.sequences = (leaves.size() > 3 || leaves[0].size() > 1) && leaves[0][0] == region.head;
     return use;
   }
 

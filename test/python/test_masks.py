@@ -157,5 +157,6 @@ MASKS = {
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "opened"])
 def test_masks_of_programs(kind, fused):
     mask, name = MASKS[kind]
-    inputs = (torch.zeros(2, LENGTH, 16), torch.ones(2, LENGTH, dtype=torch.long))
-    assert names_of(_Attention(mask, fused), inputs) == {name}
+    for batch in (1, 2):
+        inputs = (torch.zeros(batch, LENGTH, 16), torch.ones(batch, LENGTH, dtype=torch.long))
+        assert names_of(_Attention(mask, fused), inputs) == {name}
