@@ -219,7 +219,7 @@ def _run(model, call, ranks, seq_dims, finish):
         _refuse_broken_graph(gm)
 
         def plan_of(ranks):
-            return fx.read(gm, names).plan(ranks, **options)
+            return fx.read(gm, names).plan(ranks, name_masks=True, **options)
 
         raise _Ended(finish(gm, example_inputs, plan_of))
 

@@ -232,7 +232,8 @@ class Reference:
     def _on_ranks(self, ranks, options):
         """The plan, and every rank's step; parts of sharded outputs are joined."""
         programs = [
-            fx.read(_copy(self.gm), self._names).plan(ranks, **options) for _ in range(ranks)
+            fx.read(_copy(self.gm), self._names).plan(ranks, name_masks=True, **options)
+            for _ in range(ranks)
         ]
         plan = programs[0]
         if any(other.hash != plan.hash for other in programs):

@@ -183,7 +183,7 @@ void bind_pipeline(nb::module_& module) {
           "plan",
           [](std::shared_ptr<Program> self, int64_t ranks, const std::string& attention,
              const std::string& outputs, bool grad_sync,
-             const std::map<std::string, int64_t>& seq_dims, int64_t latency_bytes,
+             const std::map<std::string, int64_t>& seq_dims, int64_t latency_bytes, bool name_masks,
              const std::string& print) {
             return make_plan(std::move(self), Options{.ranks = ranks,
                                                       .attention = attention,
@@ -191,12 +191,14 @@ void bind_pipeline(nb::module_& module) {
                                                       .grad_sync = grad_sync,
                                                       .seq_dims = seq_dims,
                                                       .latency_bytes = latency_bytes,
+                                                      .name_masks = name_masks,
                                                       .print = print});
           },
           nb::arg("ranks"), nb::kw_only(), nb::arg("attention") = "auto",
           nb::arg("outputs") = "auto", nb::arg("grad_sync") = true,
           nb::arg("seq_dims") = std::map<std::string, int64_t>(),
-          nb::arg("latency_bytes") = kLatencyBytes, nb::arg("print") = "");
+          nb::arg("latency_bytes") = kLatencyBytes, nb::arg("name_masks") = false,
+          nb::arg("print") = "");
   module.def(
       "read",
       [](nb::object graph_module, std::vector<std::string> packages,

@@ -176,7 +176,8 @@ void shard_by(PipelineState& state, Strategy strategy) {
     drop_dead_code(state);
     analyse();
   }
-  const std::vector<MaskUse> masks = name_masks(*axes, regions);
+  std::vector<MaskUse> masks;
+  if (options.name_masks) masks = name_masks(*axes, regions);
   std::erase_if(regions, [](const AttentionRegion& region) { return region.head < 0; });
   const Placements placements(*axes, ranks, regions, options.latency_bytes);
   Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});

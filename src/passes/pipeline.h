@@ -28,6 +28,7 @@ struct Options {
   bool grad_sync = true;                    // reduce parameter gradients inside the program
   std::map<std::string, int64_t> seq_dims;  // user input -> dimension that carries tokens
   int64_t latency_bytes = kLatencyBytes;    // a collective costs at least the time of so many bytes
+  bool name_masks = false;                  // for a report: find out what masks compute
   std::string print;  // "": nothing; "all" or a step's name: the graph after it, to stderr
 };
 
@@ -39,7 +40,7 @@ struct Plan {
   std::vector<std::string> rules;   // "ns::op: rule" of the user's operators in it
   std::string hash;  // of the plan's text, the same on every rank; 16 hexadecimal digits
   std::vector<RepeatedWork> repeated;                    // what every rank computes whole
-  std::vector<HeldMask> masks;                           // of attentions; none in a group of one
+  std::vector<HeldMask> masks;                           // of attentions, if they are asked for
   std::vector<std::pair<std::string, int64_t>> step_ns;  // time of every step, in order
 };
 

@@ -108,7 +108,7 @@ class _Prepared:
         self.plans = []
         for _ in range(ranks):
             module = _copy(graph)
-            plan = fx.read(module).plan(ranks, **options)
+            plan = fx.read(module).plan(ranks, name_masks=True, **options)
             self.plans.append((module, plan))
         texts = {(plan.hash, plan.text) for _, plan in self.plans}
         if len(texts) > 1:
