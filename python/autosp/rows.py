@@ -386,16 +386,16 @@ def _contenders(x, largest, dim, size, exact, rank):
 
 
 def _extreme(x, largest, dims, cut, size, exact, rank, ranks, group):
-    """Equal extremes share the gradient, wherever they are."""
+    """Equal extremes share the gradient, wherever they are. (As torch has it, one that is no number
+    is every row's.)
+    """
     find = torch.amax if largest else torch.amin
     rows = _contenders(x, largest, cut, size, exact, rank)
     each = _gather(find(rows, dims, True), cut, ranks, True, ranks, group)
     extreme = find(each, [cut], True)
     hits = rows == extreme
     count = _reduce(hits.sum(dims, True), group)
-    return _WithAdjoint.apply(
-        lambda x: extreme.clone(), lambda g: torch.where(hits, g / count, 0.0), x
-    )
+    return _WithAdjoint.apply(lambda x: extreme.clone(), lambda g: g * hits / count, x)
 
 
 @_operator(
