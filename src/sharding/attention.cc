@@ -60,12 +60,39 @@ class ScorePattern {
       const std::optional<Occurrence> place = axes_.find(softmax_, rule.results.at(0), {letter, 0});
       if (leaves.size() != 1 || !place) continue;
       axes_along_ = {leaves[0]};
-      scores = find_scores(*place);
+      find_scores(*place);
     }
-    if (scores == kNoNode) return {};
-    const NodeId product = find_product();
+    const NodeId product = products_.empty() ? kNoNode : find_product();
     if (product == kNoNode) return {};
+    // The keys are those whose values are summed; other products' columns follow theirs.
+    const FactorList keys = axes_.letter_leaves(product, summed_letter(product));
+    auto found = std::find_if(products_.begin(), products_.end(), [&](const Product& made) {
+      return axes_.letter_leaves(made.node, made.key) == keys;
+    });
+    if (found == products_.end()) found = products_.begin();
+    scores = found->node;
+    key = found->key;
+    query = found->query;
     return between(scores, product);
+  }
+
+  // Operators outside of the core that make values with all axes of the scores, from the products
+  // on that gave them the queries' or the keys'.
+  std::vector<NodeId> more(const std::vector<NodeId>& core) {
+    const std::vector<FactorId> axes_of_scores = sorted_leaves(scores);
+    std::set<NodeId> out;
+    for (NodeId node : core) {
+      for (const Operand& operand : axes_.application(node).operands) {
+        if (std::binary_search(core.begin(), core.end(), operand.value) || operand.element != 0 ||
+            out.contains(operand.value) || !axes_.facts(operand.value).activation())
+          continue;
+        const std::vector<FactorId> leaves = sorted_leaves(operand.value);
+        if (std::includes(leaves.begin(), leaves.end(), axes_of_scores.begin(),
+                          axes_of_scores.end()))
+          out.merge(from_products(operand.value, core));
+      }
+    }
+    return {out.begin(), out.end()};
   }
 
   NodeId scores = kNoNode;
@@ -73,6 +100,59 @@ class ScorePattern {
   LetterId query = -1;
 
  private:
+  std::vector<FactorId> sorted_leaves(NodeId value) const {
+    std::vector<FactorId> out;
+    for (const FactorList& dim : axes_.value_leaves(value, 0))
+      out.insert(out.end(), dim.begin(), dim.end());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  // A value and what makes it, from products of queries or keys per head on; nothing where it comes
+  // from something else too.
+  std::set<NodeId> from_products(NodeId value, const std::vector<NodeId>& core) const {
+    std::set<NodeId> path{value};
+    std::vector<NodeId> todo{value};
+    while (!todo.empty()) {
+      const NodeId node = todo.back();
+      todo.pop_back();
+      const OpDef* op = axes_.op(node);
+      if (op == nullptr || std::binary_search(core.begin(), core.end(), node)) return {};
+      if (op->einsum) {
+        if (!makes_scores(node)) return {};
+        continue;
+      }
+      bool activations = false;
+      for (const Operand& operand : axes_.application(node).operands) {
+        if (!axes_.facts(operand.value).activation()) continue;
+        activations = true;
+        if (path.insert(operand.value).second) todo.push_back(operand.value);
+      }
+      if (!activations) return {};
+    }
+    return path;
+  }
+
+  // Whether a product takes rows of queries or keys and gives rows and columns, each batch or head
+  // on its own.
+  bool makes_scores(NodeId node) const {
+    const Application& rule = axes_.application(node);
+    const std::vector<const Operand*> factors = factors_of(rule);
+    const FactorList rows = axes_.letter_leaves(scores, query);
+    const auto is_row = [&](FactorId leaf) {
+      return is_axis(leaf) || std::find(rows.begin(), rows.end(), leaf) != rows.end();
+    };
+    std::ptrdiff_t most = 0;
+    for (const Operand* factor : factors) {
+      const std::vector<FactorId> leaves = sorted_leaves(factor->value);
+      most = std::max(most, std::count_if(leaves.begin(), leaves.end(), is_row));
+    }
+    bool shared = false;
+    for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter)
+      shared |= in_results(rule, letter) && count_factors(rule, letter) == 2;
+    return factors.size() == 2 && most == 1 && shared;
+  }
+
   bool is_axis(FactorId leaf) const {
     return std::find(axes_along_.begin(), axes_along_.end(), leaf) != axes_along_.end();
   }
@@ -93,13 +173,14 @@ class ScorePattern {
   // one of the two is the scores' the other one is too.
   void follow(NodeId node) {
     const Application& rule = axes_.application(node);
-    if (rule.results.size() != 1) return;
+    if (rule.results.size() != 1 || axes_.op(node) == nullptr || axes_.op(node)->einsum) return;
     const TensorLetters& result = rule.results[0];
     for (const Operand& operand : rule.operands) {
       if (operand.letters.size() != result.size()) continue;
       for (size_t dim = 0; dim < result.size(); ++dim) {
         if (operand.letters[dim].size() != 1 || result[dim].size() != 1) continue;
-        if (operand.letters[dim] == result[dim]) continue;
+        if (contains(result, operand.letters[dim][0]) || contains(operand.letters, result[dim][0]))
+          continue;
         const FactorList before = axes_.letter_leaves(node, operand.letters[dim][0]);
         const FactorList after = axes_.letter_leaves(node, result[dim][0]);
         if (before.size() != 1 || after.size() != 1) continue;
@@ -142,9 +223,10 @@ class ScorePattern {
     return Occurrence{place.dim, 0};
   }
 
-  // Walks from the softmax, which has its axis at `place`, towards the inputs, along values that
-  // have that axis. In self-attention queries have it too: the place tells which is the keys'.
-  NodeId find_scores(Occurrence place) {
+  // Walks from the softmax, which has its axis at `place`, to the products that make it, along
+  // values that have that axis. In self-attention queries have it too: the place tells which is the
+  // keys'.
+  void find_scores(Occurrence place) {
     std::vector<std::pair<NodeId, Occurrence>> todo;
     std::set<NodeId> seen;
     const auto push = [&](NodeId node, Occurrence at) {
@@ -167,16 +249,14 @@ class ScorePattern {
       const Application& rule = axes_.application(node);
       const std::optional<LetterLeaf> leaf = axes_.letter_at(node, rule.results.at(0), at);
       if (!leaf || count_factors(rule, leaf->letter) != 1) continue;
-      key = leaf->letter;
-      query = query_letter(node);
-      if (query >= 0) return node;
+      const LetterId row = query_letter(node, leaf->letter);
+      if (row >= 0) products_.push_back({node, leaf->letter, row});
     }
-    return kNoNode;
   }
 
   // The letter of the other operand alone: the one that indexes the keys' own axis in
   // self-attention, else the innermost.
-  LetterId query_letter(NodeId node) const {
+  LetterId query_letter(NodeId node, LetterId key) const {
     const Application& rule = axes_.application(node);
     LetterId best = -1;
     for (const DimLetters& dim : rule.results[0]) {
@@ -232,7 +312,14 @@ class ScorePattern {
 
   const Axes& axes_;
   const std::vector<std::vector<NodeId>>& users_;
+  struct Product {
+    NodeId node;
+    LetterId key;
+    LetterId query;
+  };
+
   NodeId softmax_;
+  std::vector<Product> products_;
   FactorList axes_along_;  // of the scores, and of what they are with other columns
 };
 
@@ -335,7 +422,7 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
       axes.add_token_letter(node.id, letter);
     }
     if (fused) {
-      regions.push_back({{node.id}, node.id, {}, -1, query});
+      regions.push_back({{node.id}, node.id, {}, {}, -1, query});
     } else if (op->softmax) {
       ScorePattern pattern(axes, node_users, node.id);
       std::vector<NodeId> core = pattern.core();
@@ -346,7 +433,8 @@ std::vector<AttentionRegion> find_attention(Axes& axes) {
       if (core.empty() || known) continue;
       axes.add_token_letter(pattern.scores, pattern.query);
       axes.add_token_letter(pattern.scores, pattern.key);
-      regions.push_back({std::move(core), pattern.scores, {}, -1, pattern.query});
+      std::vector<NodeId> more = pattern.more(core);
+      regions.push_back({std::move(core), pattern.scores, std::move(more), {}, -1, pattern.query});
     }
   }
   if (axes.token_axes().empty()) axes.add_coupled_axis();
@@ -366,6 +454,13 @@ void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& reg
       }
     }
     if (region.head < 0) continue;
+    const auto has_head = [&](NodeId node) {
+      return pass_leaf(axes, node, region.head).has_value();
+    };
+    if (std::all_of(region.more.begin(), region.more.end(), has_head)) {
+      region.core.insert(region.core.end(), region.more.begin(), region.more.end());
+      std::sort(region.core.begin(), region.core.end());
+    }
     const std::set<NodeId> core(region.core.begin(), region.core.end());
     std::set<NodeId> members = core;
     for (NodeId node : region.core) {
@@ -377,10 +472,7 @@ void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& reg
       }
     }
     // An operator that mixes heads leaves the queries to cut.
-    const bool per_head = std::all_of(members.begin(), members.end(), [&](NodeId node) {
-      return pass_leaf(axes, node, region.head).has_value();
-    });
-    if (!per_head) {
+    if (!std::all_of(members.begin(), members.end(), has_head)) {
       region.head = -1;
       continue;
     }

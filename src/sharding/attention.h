@@ -7,6 +7,12 @@
 //   softmax(q @ k.T * scale + mask) @ v                core: everything from the first product to
 //   the second
 //
+// Scores may be a sum of more products than one, of queries and positions for example, whose
+// columns are then brought in the order of the keys. These belong to the core too, from the
+// products on:
+//
+//   softmax(q @ k.T + shift(q @ r.T)) @ v              core: both products and the shift
+//
 // An attention is found by its form: a fused operator (kAttend letters), or a softmax along a
 // letter that one product of two activations made and a later product sums. Linear in nodes times
 // regions they lie in.
@@ -22,6 +28,7 @@ namespace autosp {
 struct AttentionRegion {
   std::vector<NodeId> core;  // in execution order; back() makes the attended values
   NodeId scores = kNoNode;   // the core's product of queries and keys
+  std::vector<NodeId> more;  // what else makes scores; in the core once heads have been chosen
   std::vector<NodeId>
       spread;  // views above the core that repeat keys or values for several query heads
   FactorId head =
@@ -33,9 +40,9 @@ struct AttentionRegion {
 // token axes).
 std::vector<AttentionRegion> find_attention(Axes& axes);
 
-// Chooses each region's head factor for `ranks` and grows `spread`. A region is left with head = -1
-// where no factor that queries, keys and values share is divisible by `ranks`, or an operator in
-// it mixes heads.
+// Chooses each region's head factor for `ranks` and grows `spread`; `more` joins the core where
+// that factor goes through it. A region is left with head = -1 where no factor that queries, keys
+// and values share is divisible by `ranks`, or an operator in it mixes heads.
 void choose_heads(const Axes& axes, int ranks, std::vector<AttentionRegion>& regions);
 
 // The letter leaf of the region's head factor in the rule of one of its nodes.
