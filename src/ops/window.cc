@@ -2,6 +2,7 @@
 // neighbours. Cut along such a dimension, each rank takes the missing rows from its neighbours:
 //
 //   pad      [s] -> [s + a + b]     row j is row j - a of the operand
+//   unfold   [s] -> [s - k', k' + 1]   rows j … j + k' of the operand
 //   conv1d   [s] -> [s + 2p - k']   rows j - p … j - p + k' of the operand, k' = (k - 1) dilation
 //   cat      [k], [s - k] -> [s]    each operand stands where its rows are, zeros elsewhere; the
 //   sum
@@ -106,8 +107,8 @@ LocalResult pad_local(LocalForm& form) {
 // ---------------------------------------------------------------------------------------------
 // diff
 
-// Differences of neighbours. With a row put before or behind, row i of the result is row i of the
-// operand and the one next to it; otherwise the result has a row less.
+// Differences of neighbours, and of such. With a row put before or behind, row i of the result is
+// row i of the operand and the one next to it; otherwise the result has a row less each time.
 Application difference_rule(const Call& call) {
   const Type& input = tensor_type(call, "input");
   const auto dim = static_cast<size_t>(call.dim_or("dim", rank_of(input), -1));
@@ -121,7 +122,8 @@ Application difference_rule(const Call& call) {
     letters[dim] = application.dim(std::string(parameter), type->shape[dim], LetterKind::kWhole);
     application.operands.push_back({call.value(parameter), 0, std::move(letters)});
   }
-  const bool neighbours = call.integer_or("n", 1) == 1 && (added == Expr(0) || added == Expr(1));
+  const int64_t times = call.integer_or("n", 1);
+  const bool neighbours = added == Expr(0) ? times > 0 : times == 1 && added == Expr(1);
   move_rows(application, dim, call.result().shape[dim], neighbours, false);
   return application;
 }
@@ -130,6 +132,14 @@ LocalResult difference_local(LocalForm& form) {
   if (!runs_along_rows(form)) return {form.emit_same(local_type(form))};
   const Call& call = form.call();
   const bool prepends = call.tensor("prepend") != nullptr;
+  if (const int64_t times = call.integer_or("n", 1); times > 1) {
+    const NodeId rows = form.window(0, 0, times + form.extra(), 0.0, false);
+    Type type = local_type(form);
+    type.shape[static_cast<size_t>(form.cut_dim(0))] = form.part() + Expr(form.extra());
+    return {form.as_result(form.emit(
+        "torch.diff", {Arg::of(rows), Arg::integer_of(times), Arg::integer_of(form.cut_dim(0))}, {},
+        std::move(type)))};
+  }
   NodeId next = form.operand(0);
   NodeId previous = next;
   Type type = local_type(form);
@@ -146,6 +156,43 @@ LocalResult difference_local(LocalForm& form) {
   }
   return {form.as_result(
       form.emit("torch.sub", {Arg::of(next), Arg::of(previous)}, {}, std::move(type)))};
+}
+
+// ---------------------------------------------------------------------------------------------
+// unfold
+
+// Row i of the result is the operand's rows i … i + size - 1, which stand in a last dimension; or
+// groups of rows, one behind the other.
+Application unfold_rule(const Call& call) {
+  const Type& self = tensor_type(call, "self");
+  const auto dim = static_cast<size_t>(call.dim_or("dimension", rank_of(self), 0));
+  const int64_t size = call.integer("size");
+  const int64_t step = call.integer("step");
+  Application application = along(call, "self", {}, LetterKind::kPass);
+  const DimLetters inside = application.dim("w", Expr(size), LetterKind::kWhole);
+  TensorLetters& rows = application.operands[0].letters;
+  TensorLetters& result = application.results[0];
+  const Expr& length = call.result().shape[dim];
+  if (step == size && length * Expr(size) == self.shape[dim]) {
+    rows[dim] = result[dim] = application.dim("g", length);
+    rows[dim].insert(rows[dim].end(), inside.begin(), inside.end());
+  } else {
+    move_rows(application, dim, length, step == 1, false);
+  }
+  result.push_back(inside);
+  return application;
+}
+
+LocalResult unfold_local(LocalForm& form) {
+  if (!runs_along_rows(form)) return {form.emit_same(local_type(form))};
+  const int64_t size = form.call().integer("size");
+  const NodeId rows = form.window(0, 0, size - 1 + form.extra(), 0.0, false);
+  Type type = local_type(form);
+  type.shape[static_cast<size_t>(form.cut_dim(0))] = form.part() + Expr(form.extra());
+  return {form.as_result(form.emit(
+      "Tensor.unfold",
+      {Arg::of(rows), Arg::integer_of(form.cut_dim(0)), Arg::integer_of(size), Arg::integer_of(1)},
+      {}, std::move(type)))};
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -400,6 +447,13 @@ std::span<const OpDef> window_ops() {
        .rule = "… x … -> … y …  window x, y shifted, where the amount is not 0",
        .apply = pad_rule,
        .localize = pad_local},
+      {.name = "unfold",
+       .targets = {"Tensor.unfold"},
+       .signature = "self, dimension, size, step",
+       .rule = "… x … -> … y … w  window x, y shifted, whole w; x is (y w) in steps of the size",
+       .apply = unfold_rule,
+       .localize = unfold_local,
+       .aliases = true},
       {.name = "roll",
        .targets = {"torch.roll", "Tensor.roll"},
        .signature = "input, shifts, dims=None",

@@ -134,12 +134,22 @@ def rolled(g):
 def differences(g):
     x = g.some(1)
     dim = g.dim(x, 2)
+    if g.maybe(0.3):
+        return g.emit("torch.diff", x, 2, g.dim(x, 4))
     more = {}
     if g.maybe():
         shape = list(g.shape(x))
         shape[dim] = 1
         more = {g.either("prepend", "append"): g.input(shape)}
     return g.emit("torch.diff", x, dim=dim, **more)
+
+
+@operator(1)
+def unfolded(g):
+    x = g.some(1)
+    dim = g.dim(x, 4)
+    y = g.emit("Tensor.unfold", x, dim, g.random.randint(1, 4), g.either(1, 1, 2, 4))
+    return g.emit("torch.sum", y, -1)
 
 
 @operator(1)

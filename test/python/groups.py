@@ -33,6 +33,13 @@ def shortened(m, x, ids):
 
 
 @form
+def unfolded(m, x, ids):
+    groups = x.unfold(1, 4, 4)
+    sums = groups.sum(-1)
+    return x + groups.softmax(-1).mT.flatten(1, 2) * m.vector, sums, sums.unfold(1, 2, 1)
+
+
+@form
 def between(m, x, ids):
     groups = x.unflatten(1, (-1, 4))
     sums = groups.sum(2)

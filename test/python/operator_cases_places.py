@@ -239,6 +239,11 @@ def _(g, t, x):
     return g.emit(t, x, (0, 0, 1, -1))
 
 
+@case("unfold")
+def _(g, t, x):
+    return g.emit(t, x, 1, 3, 1)
+
+
 @case("roll")
 def _(g, t, x):
     return g.emit(t, x, 1, 1)

@@ -77,6 +77,20 @@ def differences(m, x, ids):
 
 
 @form
+def differences_of_differences(m, x, ids):
+    y = x.diff(2, 1)
+    far = torch.diff(x * m.vector, n=7, dim=1)
+    return x, y.square().sum(), y[:, 1:].diff(n=3, dim=1), far, y.mT.diff(n=2).sum(-1)
+
+
+@form
+def unfolded(m, x, ids):
+    padded = F.pad(x, (0, 0, 2, 0)).unfold(1, 3, 1)
+    far = (x * m.vector).unfold(1, 6, 1).amax(-1)
+    return x + padded.sum(-1) * m.vector, far, x.unfold(2, 3, 2).square(), x[:, 1:].unfold(1, 2, 1)
+
+
+@form
 def nothing_to_see(m, x, ids):
     """Singular at zero, which a kernel makes of nothing but rows past the end."""
     kernel = m.depthwise.weight[..., 2:]
