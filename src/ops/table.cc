@@ -19,7 +19,7 @@ gradients of one device in float64, or is refused by name; the checker accepts e
 ranks plan the same. Draws have theirs in `test_dropout.py`, grouped products and their counts in
 `test_experts.py`, functions with a backward of their own in `test_functions.py`, flex_attention and
 the torch.vmap that makes its masks in `test_flex.py`, and autosp.repeat_heads, which only the compiler
-writes, in `test_programs.py`.
+writes, in `test_copied_heads.py`.
 
 A rule relates the dimensions of operands and results by letters, as an einsum does. `…` stands for any
 number of leading dimensions, which broadcast; `(a b)` is one dimension made of two, the outer one first.
