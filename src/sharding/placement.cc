@@ -16,6 +16,9 @@ constexpr int64_t kActivationWeight = 8;
 // worth avoiding by less than this.
 constexpr int64_t kWholeActivationBytes = 64 * kLatencyBytes;
 constexpr int64_t kExchangeWeight = 2;
+// A table over queries and keys that is made of their numbers is made again sooner than sent: its
+// operators run in one pass over it.
+constexpr int64_t kTableExchangeWeight = 16;
 
 // Whether the result has lost the letter when the operator has run along it.
 bool vanishes(LetterKind kind) {
@@ -183,9 +186,25 @@ void Placements::choose_candidates() {
     Occurrence where;
   };
   std::vector<std::vector<Wish>> wishes(graph.nodes.size());
+  const auto wish_for = [&](NodeId node, LetterLeaf leaf, bool tables_alone) {
+    for (const Operand& operand : axes_.application(node).operands) {
+      if (tables_alone && axes_.token_occurrences(operand.value, operand.element).size() < 2)
+        continue;
+      if (const auto where = axes_.find_cut(node, operand.letters, leaf))
+        wishes[operand.value].push_back({operand.element, *where});
+    }
+  };
   for (NodeId node = graph.size() - 1; node >= 0; --node) {
-    if (nodes_[node].region >= 0) continue;
-    const std::vector<LetterLeaf> leaves = possible(node);
+    if (nodes_[node].region >= 0) {
+      wish_for(node, *nodes_[node].sharded, /*tables_alone=*/true);
+      continue;
+    }
+    std::vector<LetterLeaf> leaves = possible(node);
+    for (const Wish& wish : wishes[node]) {
+      const auto leaf = heads_of_table(node, wish.element, wish.where);
+      if (leaf && std::find(leaves.begin(), leaves.end(), *leaf) == leaves.end())
+        leaves.push_back(*leaf);
+    }
     const auto granted = [&](const LetterLeaf& leaf) {
       return std::count_if(wishes[node].begin(), wishes[node].end(), [&](const Wish& wish) {
         return result_occurrence(axes_, node, wish.element, leaf) == wish.where;
@@ -197,11 +216,20 @@ void Placements::choose_candidates() {
                                        });
     if (best == leaves.end()) continue;
     candidates_[node] = *best;
-    for (const Operand& operand : axes_.application(node).operands) {
-      if (const auto where = axes_.find_cut(node, operand.letters, *best))
-        wishes[operand.value].push_back({operand.element, *where});
-    }
+    wish_for(node, *best, /*tables_alone=*/false);
   }
+}
+
+// Of a table over queries and keys, a mask or a bias, the leaf at a place that is none of tokens.
+std::optional<LetterLeaf> Placements::heads_of_table(NodeId node, int element,
+                                                     Occurrence where) const {
+  if (axes_.graph().node(node).kind == NodeKind::kInput || !axes_.has_rule(node) ||
+      axes_.token_occurrences(node, element).size() < 2)
+    return std::nullopt;
+  const auto leaf = axes_.letter_at(node, axes_.application(node).results.at(element), where);
+  if (!leaf || axes_.is_token(axes_.leaf_factor(node, *leaf)) || !can_shard(node, *leaf))
+    return std::nullopt;
+  return leaf;
 }
 
 // The leaves that a node could run sharded along.
@@ -333,8 +361,11 @@ void Placements::cut() {
   for (const Node& node : graph.nodes) {
     if (readers[node.id].empty()) continue;
     const int producer = variable[node.id];
-    const int64_t moved = latency_bytes_ + kExchangeWeight * share(graph.bytes(node.type));
     const ValueFacts& facts = axes_.facts(node.id);
+    const bool is_table = !facts.activation() && node.type.is_tensor() &&
+                          axes_.token_occurrences(node.id, 0).size() > 1;
+    const int64_t moved = latency_bytes_ + (is_table ? kTableExchangeWeight : kExchangeWeight) *
+                                               share(graph.bytes(node.type));
     if (producer != sink) {
       const int gathered = network.add_node();
       network.add_edge(producer, gathered, facts.differentiable ? 2 * moved : moved);

@@ -78,6 +78,7 @@ class Placements {
   void cut_made_of_sizes(NodeId value, const Occurrence& where);
   void choose_candidates();
   std::vector<LetterLeaf> possible(NodeId node) const;
+  std::optional<LetterLeaf> heads_of_table(NodeId node, int element, Occurrence where) const;
   bool can_shard(NodeId node, LetterLeaf leaf) const;
   bool offers_rows(NodeId node, LetterLeaf leaf) const;
   bool moves_elements(NodeId node) const;

@@ -26,15 +26,18 @@ class Weigher {
       for (const Operand& operand : axes.application(node).operands) {
         if (members_.contains(operand.value)) continue;
         const size_t tokens = axes.token_occurrences(operand.value, operand.element).size();
-        if (tokens > 1) masks.insert(operand.value);
-        if (tokens != 1 || !axes.facts(operand.value).activation()) continue;
         const LetterLeaf head = region.head < 0 ? LetterLeaf{} : head_letter(axes, region, node);
-        sides_[operand.value] = region.head >= 0 && axes.find(node, operand.letters, head);
+        const bool has_heads = region.head >= 0 && axes.find(node, operand.letters, head);
+        if (tokens > 1) masks.insert(operand.value);
+        if (tokens > 1 && !has_heads) whole_masks.insert(operand.value);
+        if (tokens == 1 && axes.facts(operand.value).activation())
+          sides_[operand.value] = has_heads;
       }
     }
   }
 
-  std::set<NodeId> masks;  // values with rows and columns of tokens
+  std::set<NodeId> masks;        // values with rows and columns of tokens
+  std::set<NodeId> whole_masks;  // those that are the same for all heads
 
   bool is_causal() const {
     const OpDef* op = axes_.op(region_.core.back());
@@ -137,11 +140,13 @@ bool needs_heads(const Axes& axes, const AttentionRegion& region) {
 std::set<size_t> weigh_strategies(const Axes& axes, int ranks,
                                   const std::vector<AttentionRegion>& regions) {
   std::vector<std::set<NodeId>> masks;
+  std::set<NodeId> whole_masks;
   std::vector<Bytes> bytes;
   std::vector<bool> fixed;
   for (const AttentionRegion& region : regions) {
     const Weigher weigher(axes, ranks, region);
     masks.push_back(weigher.masks);
+    whole_masks.insert(weigher.whole_masks.begin(), weigher.whole_masks.end());
     bytes.push_back(weigher.moved_and_held());
     fixed.push_back(region.head < 0 || region.query < 0 || needs_heads(axes, region) ||
                     weigher.is_causal());
@@ -161,8 +166,12 @@ std::set<size_t> weigh_strategies(const Axes& axes, int ranks,
     for (NodeId mask : held) {
       if (graph.node(mask).kind == NodeKind::kInput) continue;  // every rank has it
       const int64_t whole = graph.bytes(graph.node(mask).type);
-      sum.heads += whole;
       sum.gather += whole / ranks;
+      if (!whole_masks.contains(mask)) {
+        sum.heads += whole / ranks;
+        continue;
+      }
+      sum.heads += whole;
       // One that depends on activations is made in parts and gathered.
       if (axes.facts(mask).activation()) sum.heads += whole - whole / ranks;
     }

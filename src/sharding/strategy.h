@@ -1,8 +1,8 @@
 // Which attentions exchange heads and which gather keys and values instead, by what either moves
 // and holds.
 //
-//   heads       moves queries, keys, values and results, a P-th of each to the other ranks; needs
-//               every row of a mask on every rank
+//   heads       moves queries, keys, values and results, a P-th of each to the other ranks; holds
+//               every row of a mask, of a rank's own heads where it has heads
 //   gather_kv   moves keys and values whole; holds them whole, and a P-th of a mask's rows
 //
 // Where heads that are copied for the ranks would be exchanged, what would be gathered instead is

@@ -1,10 +1,13 @@
 """What explain says of masks: their names, and which part of them a rank holds."""
 
+import re
+
 import architectures
 import autosp
 import pytest
 import torch
 import torch.nn.functional as F
+from autosp.check import Reference
 from transformers import (
     MistralConfig,
     MistralForCausalLM,
@@ -98,11 +101,12 @@ def test_an_encoder_and_its_decoder():
 class _Attention(torch.nn.Module):
     """Tokens mixed under a mask, in a fused attention or one that is written out."""
 
-    def __init__(self, mask, fused):
+    def __init__(self, mask, fused, width=16):
         super().__init__()
+        torch.manual_seed(0)
         self.mask, self.fused = mask, fused
         self.table = torch.nn.Embedding(32, 4)
-        self.qkv = torch.nn.Linear(16, 48)
+        self.qkv = torch.nn.Linear(width, 3 * width)
 
     def forward(self, x, segments):
         q, k, v = (t.unflatten(-1, (4, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
@@ -117,7 +121,7 @@ class _Attention(torch.nn.Module):
             else:
                 scores = scores + mask
             y = scores.softmax(-1) @ v
-        return y.transpose(1, 2).flatten(2).sum()
+        return torch.sin(y.transpose(1, 2).flatten(2)).sum()
 
 
 def _bucketed(m, q, k, _):
@@ -160,3 +164,58 @@ def test_masks_of_programs(kind, fused):
     for batch in (1, 2):
         inputs = (torch.zeros(batch, LENGTH, 16), torch.ones(batch, LENGTH, dtype=torch.long))
         assert names_of(_Attention(mask, fused), inputs) == {name}
+
+
+def _inputs(length, width=16):
+    generator = torch.Generator().manual_seed(1)
+    segments = torch.randint(1, 4, (2, length), generator=generator)
+    segments[:, -3:] = 0
+    return torch.randn(2, length, width, generator=generator, dtype=torch.float64), segments
+
+
+def _tables(report, length):
+    """Operators whose result has all rows and all columns of queries and keys."""
+    whole = re.compile(rf"\b{length}(?!/|\d)")
+    return [
+        row
+        for row in report.operators
+        if any(len(whole.findall(tensor)) > 1 for tensor in row.value.split("]"))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in MASKS if kind != "strictly causal"])
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "opened"])
+def test_gathered_keys_leave_a_rank_its_own_queries(kind, fused):
+    """No value has a row for every query, and every number is one device's."""
+    mask, name = MASKS[kind]
+    for length, all_ranks in ((24, (2, 3)), (23, (2,))):
+        reference = Reference(_Attention(mask, fused).double(), _inputs(length))
+        for ranks in all_ranks:
+            report = reference.compare(ranks, attention="gather_kv")
+            assert report.parity, report
+            assert [row.cut for row in report.plan.masks] == ["keys gathered: own queries"]
+            assert [row.name for row in report.plan.masks] == [name]
+            if length % ranks == 0:
+                assert not _tables(report.plan, length)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ALiBi", "relative bias"])
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "opened"])
+def test_exchanged_heads_leave_a_rank_the_terms_of_its_own(kind, fused):
+    """They are made where they are needed: nothing of them is sent."""
+    mask, name = MASKS[kind]
+    reference = Reference(_Attention(mask, fused, 512).double(), _inputs(24, 512))
+    for ranks in (2, 4):
+        report = reference.compare(ranks)
+        assert report.parity, report
+        (row,) = report.plan.masks
+        assert (row.name, row.cut) == (name, "heads exchanged: own heads")
+        assert f"4/{ranks}, 24, 24]" in row.value
+        tables = _tables(report.plan, 24)
+        assert tables and not [row.target for row in tables if "autosp" in row.target]
+        assert not any(
+            re.search(r"(?<!/)\b4, 24, 24\b|24, 24, 4(?!/)", row.value) for row in tables
+        )
+        assert not any("24, 24" in row.value for row in report.plan.exchanges)
