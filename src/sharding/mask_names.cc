@@ -65,6 +65,15 @@ class Namer {
     return is_free(rest) ? std::optional(rest) : std::nullopt;
   }
 
+  // Takes the nearer of two bounds, where it is known which that is.
+  static bool narrow(std::optional<Expr>& bound, const std::optional<Expr>& other) {
+    if (!other) return false;
+    if (!bound) bound = other;
+    const std::optional<int64_t> farther = (*other - *bound).as_constant();
+    if (farther && *farther < 0) bound = other;
+    return farther.has_value();
+  }
+
   // Alternatives that another part rules out are none.
   static Formula simplified(const Formula& formula) {
     const std::vector<Formula> parts = formula.parts_of(Kind::kAll);
@@ -89,13 +98,9 @@ class Namer {
     std::optional<Expr> behind;
     for (const Formula& part : simplified(formula).parts_of(Kind::kAll)) {
       if (part.kind == Kind::kAtLeast && is_never_negative(part.value, type_.shape)) continue;
-      if (const auto more = offset(part, query() - key()); more && !ahead) {
-        ahead = more;
-      } else if (const auto before = offset(part, key() - query()); before && !behind) {
-        behind = before;
-      } else {
-        name_part(part);
-      }
+      const bool bounds = narrow(ahead, offset(part, query() - key())) ||
+                          narrow(behind, offset(part, key() - query()));
+      if (!bounds) name_part(part);
     }
     if (ahead && behind && *ahead == *behind && *ahead != Expr(0)) {
       add(kWindow, "two-sided window " + text(*ahead));

@@ -87,6 +87,11 @@ TEST(MaskNames, Windows) {
 %high: bool[s, s] = torch.triu(%one, diagonal=-3)
 %mask: bool[s, s] = torch.tril(%high, diagonal=3))"),
             "two-sided window 3");
+  EXPECT_EQ(name(R"(%far: i64[s, s] = _operator.sub(%q, %k)
+%size: i64[s, s] = torch.abs(%far)
+%near: bool[s, s] = torch.le(%size, 3)
+%mask: bool[s, s] = _operator.and_(%near, %le))"),
+            "causal, window 4");
   EXPECT_EQ(name(R"(%from: i64[s, 1] = _operator.sub(%q, 6)
 %mask: bool[s, s] = torch.gt(%k, %from))"),
             "as written");
