@@ -27,6 +27,8 @@ def mask(g, q, k):
         return g.emit("_operator.or_", one, first)
     if kind < 0.5:
         return _computed(g, rows, columns)
+    if kind < 0.6:
+        return _by_heads(g, heads, rows, columns)
     i, j = _positions(g, rows, True), _positions(g, columns, False)
     seen = g.emit("_operator.le", j, i)
     if g.maybe(0.4):
@@ -49,6 +51,24 @@ def _documents(g, ids, batch, length):
     same = g.emit("torch.eq", rows, columns)
     before = g.emit("_operator.le", _positions(g, length, False), _positions(g, length, True))
     return g.emit("_operator.and_", same, before)
+
+
+def _by_heads(g, heads, rows, columns):
+    """A number of each head times the distance, or one of a table for each distance."""
+    i, j = _positions(g, rows, True), _positions(g, columns, False)
+    far = g.emit("_operator.sub", j, i)
+    if g.maybe():
+        slopes = g.emit("Tensor.view", g.input((heads,)), heads, 1, 1)
+        bias = g.emit("_operator.mul", slopes, far)
+    else:
+        near = g.emit("_operator.add", g.emit("torch.clamp", far, -3, 3), 3)
+        bias = g.emit("torch.nn.functional.embedding", near, g.input((7, heads)))
+        bias = g.emit("Tensor.permute", bias, 2, 0, 1)
+    if g.maybe():
+        bias = g.emit("Tensor.unsqueeze", bias, 0)
+    if g.maybe(0.6):
+        bias = g.emit("torch.where", g.emit("_operator.le", j, i), bias, float("-inf"))
+    return bias
 
 
 def _computed(g, rows, columns):
