@@ -10,7 +10,8 @@
 // all others are whole. So the choice is one bit an operator ("runs sharded"), and the cheapest
 // assignment is a minimum cut: bytes held on every rank instead of on one, and bytes moved at each
 // conversion, a gathered copy counted once for all its readers. Attention regions run sharded along
-// heads and take part as fixed nodes.
+// heads and take part as fixed nodes; what they read of a table over queries and keys that differs
+// by heads runs sharded along those too.
 //
 // The cut is deterministic and depends on the graph, its hinted lengths, `ranks` and the latency
 // alone.
