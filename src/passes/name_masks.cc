@@ -64,9 +64,11 @@ class Masks {
 
   void add_fused(const AttentionRegion& region, const Call& call) {
     const NodeId mask = call.value("attn_mask");
-    const bool exchanged = region.head >= 0;
-    if (call.boolean_or("is_causal", false))
-      found_.push_back({{"causal", exchanged, /*flag=*/true}});
+    if (call.boolean_or("is_causal", false)) {
+      found_.push_back({use_of(region), kNoNode});
+      found_.back().use.name = "causal";
+      found_.back().use.flag = true;
+    }
     if (mask == kNoNode) return;
     const size_t rank = graph_.node(mask).type.shape.size();
     // Without rows of its own a mask has no index of queries.

@@ -239,6 +239,16 @@ MaskElements::Known MaskElements::quotient(const Call& call, bool remainder) {
   return Elements::of(remainder ? mod(*left, *right) : floor_div(*left, *right));
 }
 
+// Divided by a positive constant, what hides a score still does.
+MaskElements::Known MaskElements::scaled(const Call& call) {
+  const std::optional<Expr> left = number(call, "input");
+  const std::optional<Expr> right = number(call, "other");
+  const std::optional<double> divisor = right ? numeric(atoms_, *right) : std::nullopt;
+  if (!left || !divisor || *divisor <= 0 || is_reflected(call) || call.has("rounding_mode"))
+    return std::nullopt;
+  return Elements::of(*left * atoms_.number(1 / *divisor));
+}
+
 // Of a number and a hidden one the largest is the number.
 MaskElements::Known MaskElements::extremum(const Call& call, bool largest) {
   const bool as_dim = !call.has("other") && call.value("dim") != kNoNode;  // torch.max(x, y)
@@ -450,7 +460,9 @@ MaskElements::Known MaskElements::evaluate(const Call& call) {
     out = looked_up(call);
   } else if (name == "gather") {
     out = gathered(call);
-  } else if (call.op().aliases || name == "clone") {
+  } else if (name == "true_divide" || name.starts_with("div")) {
+    out = scaled(call);
+  } else if (call.op().aliases || name == "clone" || name == "tile" || name.starts_with("repeat")) {
     out = moved(call);
   }
   return out ? out : applied(call);

@@ -51,6 +51,7 @@ class MaskElements {
   Known arange(const Call& call) const;
   Known arithmetic(const Call& call, std::string_view name);
   Known quotient(const Call& call, bool remainder);
+  Known scaled(const Call& call);
   Known extremum(const Call& call, bool largest);
   Known clamped(const Call& call, std::string_view name);
   Known compare(const Call& call, std::string_view name);

@@ -166,6 +166,19 @@ def test_masks_of_programs(kind, fused):
         assert names_of(_Attention(mask, fused), inputs) == {name}
 
 
+def test_which_part_of_a_mask_a_rank_holds():
+    inputs = (torch.zeros(2, LENGTH, 16), torch.ones(2, LENGTH, dtype=torch.long))
+    expected = {
+        ("causal", True): ("heads exchanged: the kernel's flag", ""),
+        ("causal", False): ("heads exchanged: whole", f"bool[1, 1, {LENGTH}, {LENGTH}]"),
+        ("window", True): ("heads exchanged: whole", f"bool[{LENGTH}, {LENGTH}]"),
+        ("ALiBi", True): ("heads exchanged: own heads", f"f32[4/2, {LENGTH}, {LENGTH}]"),
+    }
+    for (kind, fused), held in expected.items():
+        mask, name = MASKS[kind]
+        assert masks_of(_Attention(mask, fused), inputs) == [(1, name, *held)]
+
+
 def _inputs(length, width=16):
     generator = torch.Generator().manual_seed(1)
     segments = torch.randint(1, 4, (2, length), generator=generator)

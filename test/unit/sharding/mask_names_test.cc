@@ -48,6 +48,13 @@ TEST(MaskNames, Causal) {
             "causal");
 }
 
+TEST(MaskNames, WhatHidesDoesSoWhenItIsScaled) {
+  const std::string mask = "%bias: f32[s, s] = torch.where(%le, 0.0, -3.4028234663852886e+38)\n";
+  EXPECT_EQ(name(mask + "%mask: f32[s, s] = _operator.truediv(%bias, 2.5)"), "causal");
+  EXPECT_EQ(name(mask + "%mask: f32[s, s] = _operator.mul(%bias, 0.5)"), "causal");
+  EXPECT_EQ(name(mask + "%mask: f32[s, s] = _operator.truediv(%bias, -2.5)"), "as written");
+}
+
 TEST(MaskNames, CausalIsNotWhatLooksLikeIt) {
   EXPECT_EQ(name("%mask: bool[s, s] = torch.lt(%k, %q)"), "causal offset -1");
   EXPECT_EQ(name(R"(%one: bool[s, s] = torch.ones(s, s, dtype=@torch.bool)
