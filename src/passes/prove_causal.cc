@@ -46,7 +46,7 @@ bool prove_causal(Graph& graph) {
     masks.push_back(call.value("attn_mask"));
   }
   if (attentions.empty()) return false;
-  const MaskElements elements(graph, masks, MaskElements::Floats::kUnknown,
+  const MaskElements elements(graph, masks, MaskElements::Floats::kOnes,
                               [](NodeId) { return false; });
   bool changed = false;
   for (size_t i = 0; i < attentions.size(); ++i) {

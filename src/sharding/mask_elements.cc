@@ -29,6 +29,10 @@ bool holds(std::string_view comparison, double value) {
   return (value == 0) == (comparison == "eq");
 }
 
+bool is_ones(std::string_view name) {
+  return name == "ones" || name == "new_ones" || name == "ones_like";
+}
+
 // The short name of a comparison, or nothing.
 std::string_view comparison(std::string_view name) {
   static const std::map<std::string_view, std::string_view> kNames = {
@@ -86,9 +90,10 @@ MaskElements::MaskElements(const Graph& graph, const std::vector<NodeId>& values
     if (!wanted[node.id] || !node.type.is_tensor()) continue;
     const DType dtype = node.type.dtype;
     // Narrower integers could wrap around.
-    const bool is_known = dtype == DType::kBool || is_integer(dtype) ||
-                          (is_floating(dtype) && floats == Floats::kReal);
     const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
+    const bool is_known =
+        dtype == DType::kBool || is_integer(dtype) ||
+        (is_floating(dtype) && (floats == Floats::kReal || (op != nullptr && is_ones(op->name))));
     if (op != nullptr && is_known && !opaque(node.id)) {
       try {
         known_[node.id] = evaluate(Call(graph, node, *op));
@@ -404,7 +409,7 @@ MaskElements::Known MaskElements::evaluate(const Call& call) {
   Known out;
   if (name == "arange") {
     out = arange(call);
-  } else if (name == "ones" || name == "new_ones" || name == "ones_like") {
+  } else if (is_ones(name)) {
     const Arg one = Arg::integer_of(1);
     out = constant(&one, result);
   } else if (name == "zeros" || name == "new_zeros" || name == "zeros_like") {

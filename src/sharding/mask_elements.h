@@ -18,9 +18,9 @@ namespace autosp {
 
 class MaskElements {
  public:
-  // What is known of floating-point numbers: nothing, or what they would be if they were real
-  // numbers and all that hide a score were one. That is enough for a name and no proof.
-  enum class Floats : uint8_t { kUnknown, kReal };
+  // What is known of floating-point numbers: which are ones, or what they would be if they were
+  // real numbers and all that hide a score were one. That is enough for a name and no proof.
+  enum class Floats : uint8_t { kOnes, kReal };
 
   // Evaluates `values` and what they are computed from, up to values that are `opaque`, which are
   // read as they are.
