@@ -230,15 +230,33 @@ Application index_select_rule(const Call& call) {
   return application;
 }
 
-// Writes into `self` along `dim`: there all operands are whole. Other dimensions pass where all
-// operands have the same length.
-Application scatter_rule(const Call& call) {
+// How many rows a scatter adds up into zeros: each may be added by another rank.
+std::optional<Expr> added_rows(const Call& call, size_t dim) {
+  const std::string_view added = call.find("src") != nullptr ? "src" : "source";
+  const Type* index = call.tensor("index");
+  const Type* source = call.tensor(added);
+  const NodeId self = call.value("self");
+  if (index == nullptr || source == nullptr || call.value(added) == self ||
+      !makes_zeros(call.graph().node(self)))
+    return std::nullopt;
+  // A one-dimensional index counts along `dim`.
+  const Expr& rows =
+      index->shape.size() == source->shape.size() ? index->shape.at(dim) : index->shape.at(0);
+  return source->shape.size() > dim && source->shape[dim] == rows ? std::optional(rows)
+                                                                  : std::nullopt;
+}
+
+// Writes into `self` along `dim`: there all operands are whole, or what is `added` is summed. Other
+// dimensions pass where all operands have the same length.
+Application scatter(const Call& call, bool adds) {
   const Type* operand = call.tensor("self");
   if (operand == nullptr || !call.result().is_tensor() || operand->shape.empty())
     return opaque(call);
   const auto rank = operand->shape.size();
   const auto dim = static_cast<size_t>(call.dim_or("dim", static_cast<int64_t>(rank), 0));
   Application application;
+  const std::optional<Expr> added = adds ? added_rows(call, dim) : std::nullopt;
+  const DimLetters rows = added ? application.dim("i", *added, LetterKind::kSum) : DimLetters{};
   TensorLetters letters = fresh_letters(application, *operand, "x");
   const auto make_whole = [&](size_t d) {
     for (LetterId letter : letters[d])
@@ -252,20 +270,29 @@ Application scatter_rule(const Call& call) {
     }
   }
   for (NodeId value : tensor_arguments(call)) {
+    if (added && value == call.value("self")) continue;  // zeros of any length will do
     const std::vector<Expr>& shape = call.graph().node(value).type.shape;
     TensorLetters own;
     for (size_t d = 0; d < shape.size(); ++d) {
       // A one-dimensional index counts along `dim`, as does a value without dimensions.
-      const bool same = shape.size() == rank && shape[d] == operand->shape[d] &&
-                        (d != dim || value == call.value("self"));
-      own.push_back(same ? letters[d]
-                         : application.dim("i" + std::to_string(application.letters.size()),
-                                           shape[d], LetterKind::kWhole));
+      const bool is_self = value == call.value("self");
+      const bool same =
+          shape.size() == rank && shape[d] == operand->shape[d] && (d != dim || is_self);
+      const bool is_added = added && !is_self && (shape.size() < rank || d == dim);
+      own.push_back(same       ? letters[d]
+                    : is_added ? rows
+                               : application.dim("i" + std::to_string(application.letters.size()),
+                                                 shape[d], LetterKind::kWhole));
     }
     application.operands.push_back({value, 0, std::move(own)});
   }
   application.results.push_back(std::move(letters));
   return application;
+}
+
+Application scatter_rule(const Call& call) { return scatter(call, false); }
+Application scatter_sum_rule(const Call& call) {
+  return scatter(call, call.string_or("reduce", "sum") == "sum");
 }
 
 // Whether the rows that a slice_scatter or select_scatter writes follow each other from a number
@@ -379,6 +406,8 @@ constexpr std::string_view kGetitem =
     "per index: full slice pass; :-k prefix; k: window; few rows, number, list pick; other slice "
     "whole; None new; tensor: pick x, i -> i";
 constexpr std::string_view kScatter = "… x …, … i …, … i … -> … x …  whole x i";
+constexpr std::string_view kScatterSum =
+    "… x …, … i …, … i … -> … x …  whole x, sum i into zeros, else whole i";
 constexpr std::string_view kAllWhole = "every dimension whole";
 
 std::vector<OpDef> make_ops() {
@@ -421,21 +450,23 @@ std::vector<OpDef> make_ops() {
                        scatter_rule),
               "torch.scatter"),
       index_op("scatter_add", {"torch.scatter_add", "Tensor.scatter_add"},
-               "self, dim, index, src, *, out=None", kScatter, scatter_rule),
-      written(index_op("scatter_add_", {"Tensor.scatter_add_"}, "self, dim, index, src", kScatter,
-                       scatter_rule),
+               "self, dim, index, src, *, out=None", kScatterSum, scatter_sum_rule,
+               scatter_sum_local),
+      written(index_op("scatter_add_", {"Tensor.scatter_add_"}, "self, dim, index, src",
+                       kScatterSum, scatter_sum_rule),
               "torch.scatter_add"),
       index_op("scatter_reduce", {"torch.scatter_reduce", "Tensor.scatter_reduce"},
-               "self, dim, index, src, reduce, *, include_self=True, out=None", kScatter,
-               scatter_rule),
-      written(
-          index_op("scatter_reduce_", {"Tensor.scatter_reduce_"},
-                   "self, dim, index, src, reduce, *, include_self=True", kScatter, scatter_rule),
-          "torch.scatter_reduce"),
+               "self, dim, index, src, reduce, *, include_self=True, out=None", kScatterSum,
+               scatter_sum_rule, scatter_sum_local),
+      written(index_op("scatter_reduce_", {"Tensor.scatter_reduce_"},
+                       "self, dim, index, src, reduce, *, include_self=True", kScatterSum,
+                       scatter_sum_rule),
+              "torch.scatter_reduce"),
       index_op("index_add", {"torch.index_add", "Tensor.index_add"},
-               "self, dim, index, source, *, alpha=1, out=None", kScatter, scatter_rule),
+               "self, dim, index, source, *, alpha=1, out=None", kScatterSum, scatter_sum_rule,
+               scatter_sum_local),
       written(index_op("index_add_", {"Tensor.index_add_"}, "self, dim, index, source, *, alpha=1",
-                       kScatter, scatter_rule),
+                       kScatterSum, scatter_sum_rule),
               "torch.index_add"),
       index_op("index_copy", {"torch.index_copy", "Tensor.index_copy"},
                "self, dim, index, source, *, out=None", kScatter, scatter_rule),

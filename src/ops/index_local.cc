@@ -189,6 +189,28 @@ LocalResult index_select_local(LocalForm& form) {
                 {}, local_type(form))};
 }
 
+LocalResult scatter_sum_local(LocalForm& form) {
+  const Call& call = form.call();
+  const Type type = local_type(form);
+  const std::vector<Operand>& operands = form.application().operands;
+  if (std::any_of(operands.begin(), operands.end(),
+                  [&](const Operand& operand) { return operand.value == call.value("self"); }))
+    return {form.emit_same(type)};
+  const std::string_view source = call.find("src") != nullptr ? "src" : "source";
+  const auto rows = [&](std::string_view parameter) {
+    const bool sums = form.letter() >= 0 && kind_of(form) == LetterKind::kSum;
+    return sums ? form.without_padding(parameter, 0.0) : form.local(parameter);
+  };
+  const Arg added = rows(source);
+  const NodeId zeros = form.emit("Tensor.new_zeros", {added, Arg::sizes_of(type.shape)}, {}, type);
+  std::vector<Arg> args = {Arg::of(zeros), form.local("dim"), rows("index"), added};
+  if (call.has("reduce")) args.push_back(form.local("reduce"));
+  Kwargs kwargs;
+  if (call.has("alpha")) kwargs.emplace_back("alpha", form.local("alpha"));
+  return {
+      form.emit("torch." + std::string(call.op().name), std::move(args), std::move(kwargs), type)};
+}
+
 // Along the sharded dimension every rank puts the rows in that fall into its part.
 LocalResult slice_scatter_local(LocalForm& form) {
   const Call& call = form.call();

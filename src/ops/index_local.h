@@ -11,6 +11,7 @@ LocalResult narrow_local(LocalForm& form);
 LocalResult select_local(LocalForm& form);
 LocalResult gather_local(LocalForm& form);        // gather along the sharded dimension
 LocalResult index_select_local(LocalForm& form);  // index_select along it
+LocalResult scatter_sum_local(LocalForm& form);   // its rows added up into zeros
 LocalResult slice_scatter_local(LocalForm& form);
 
 }  // namespace autosp

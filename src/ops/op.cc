@@ -349,6 +349,11 @@ bool linear_in_first(const Call&, const std::vector<bool>& marked) {
   return std::count(marked.begin(), marked.end(), true) == 1 && marked[0];
 }
 
+bool makes_zeros(const Node& node) {
+  const OpDef* op = node.kind == NodeKind::kCall ? find_op(node.target) : nullptr;
+  return op != nullptr && op->creates && op->name.find("zeros") != std::string_view::npos;
+}
+
 bool is_linear(const Call& call, const std::vector<bool>& marked) {
   const OpDef& op = call.op();
   // Numbers that are cut to whole ones add up to something else.

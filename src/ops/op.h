@@ -231,6 +231,9 @@ std::span<const OpFamily> op_families();
 // "(b)(s)(i), (o)(i), (o) -> (b)(s)(o)  sum i", for tests and messages.
 std::string to_string(const Application& application);
 
+// Whether a value is created as zeros.
+bool makes_zeros(const Node& node);
+
 // Whether a call gives partial sums of its result when the marked operands of its rule are partial
 // sums and the others are whole.
 bool is_linear(const Call& call, const std::vector<bool>& marked);

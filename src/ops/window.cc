@@ -403,9 +403,9 @@ LocalResult cat_local(LocalForm& form) {
     const Node& source = graph.node(operands[i].value);
     const Expr at = start;
     start += source.type.shape[dim];
-    const OpDef* op = find_op(source.target);
-    const bool zeros = op != nullptr && op->creates && op->name.find("zeros") != op->name.npos;
-    if (is_empty(source.type) || (zeros && (sum != kNoNode || i + 1 < operands.size()))) continue;
+    if (is_empty(source.type) ||
+        (makes_zeros(source) && (sum != kNoNode || i + 1 < operands.size())))
+      continue;
     NodeId rows = kNoNode;
     if (form.is_cut(i)) {
       if (!at.is_constant()) {

@@ -82,10 +82,10 @@ def embedded(g):
 @operator(0.7)
 def scattered(g):
     x = g.some(1)
-    dim = g.dim(x, tokens=False)
+    kind = g.random.randrange(4)
+    dim = g.dim(x, tokens=kind == 3)
     size = g.shape(x)[dim]
     shape = list(g.shape(x))
-    kind = g.random.randrange(4)
     if kind == 0:
         shape[dim] = 2
         return g.emit("torch.scatter_add", x, dim, g.ints(shape, size), g.input(shape))
@@ -95,8 +95,9 @@ def scattered(g):
     if kind == 2:
         shape[dim] = 3
         return g.emit("torch.index_add", x, dim, g.ints((3,), size), g.input(shape))
-    target = g.emit("torch.zeros_like", x)
-    return g.emit("torch.index_add", target, dim, g.ints((size,), size), x)
+    shape[dim] = g.either(size, 3)
+    target = g.emit("Tensor.new_zeros", x, shape)
+    return g.emit("torch.index_add", target, dim, g.ints((size,), shape[dim]), x)
 
 
 # ---- Neighbours and everything before ----
