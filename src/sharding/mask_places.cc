@@ -161,7 +161,7 @@ MaskElements::Known MaskElements::moved(const Call& call) {
   if (!known_[value]) return std::nullopt;
   const auto indices = indices_of(rule, rule.operands[0], letter_indices(rule));
   if (!indices) return std::nullopt;
-  const Elements elements = atoms_.substitute(*known_[value], *indices);
+  Elements elements = atoms_.substitute(*known_[value], *indices);
   const DType from = graph_.node(value).type.dtype;
   const DType to = call.result().dtype;
   if (from == to) return elements;
