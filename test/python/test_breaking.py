@@ -21,12 +21,12 @@ RANKS = 2
 ROWS = (  # what sees other rows
     *("sliced", "narrowed", "gathered", "row_of_each", "padded", "rolled", "differences"),
     *("by_cat", "scanned", "convolution", "reduction", "extreme", "softmax", "in_place"),
-    *("masked_mean", "binary"),
+    *("masked_mean", "binary", "unfolded"),
 )
 SOURCES = [
     (range(1, 120), ()),
     (range(1000, 1140), ROWS),
-    (range(2000, 2016), ("scanned",)),
+    (range(2000, 2030), ("scanned",)),
     (range(2100, 2140), ("reduction", "binary")),
 ]
 
