@@ -163,7 +163,8 @@ void Axes::note_positions(const Node& node) {
   if (axis.empty()) return;
   if (name == "floor_divide") {
     if (node.target == "Tensor.__rfloordiv__") return;
-    const Arg* divisor = Call(graph_, node, *ops_[node.id]).find("other");
+    const Call call(graph_, node, *ops_[node.id]);
+    const Arg* divisor = call.find("other");
     Expr left = divisor != nullptr && divisor->is_integral() ? divisor->as_expr() : Expr(0);
     while (!axis.empty() && left != Expr(1)) {
       const std::optional<Expr> rest = divide_exact(left, factors_.size(axis.back()));
