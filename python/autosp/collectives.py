@@ -20,7 +20,9 @@ to the compiler. Results are contiguous, except those of conversions that move n
 Every operator is a composite of autograd functions over functional collectives, so that a compiler
 traces through it: its graphs hold plain functional collectives, in the backward too, with the
 adjoints defined here. Nothing that differs between ranks is looked up while tracing, since compiler
-caches are keyed by the graph's text.
+caches are keyed by the graph's text. And the ranks' graphs differ in numbers alone: what a rank
+needs of an exchange the others need too, or a plan that makes it again in the backward would make
+ranks wait in exchanges that others leave out.
 """
 
 import math
@@ -157,9 +159,11 @@ def p_to_v(x, group):
 
 @_operator("r_to_p(Tensor x, int rank) -> Tensor")
 def r_to_p(x, rank):
-    return _WithAdjoint.apply(
-        _same if rank == 0 else torch.zeros_like, lambda g: v_to_r(g, rank), x
-    )
+    def keep(x):
+        elsewhere = torch.arange(1, device=x.device) + rank > 0
+        return x.masked_fill(elsewhere.view(()), 0)
+
+    return _WithAdjoint.apply(keep, lambda g: v_to_r(g, rank), x)
 
 
 @_operator("v_to_r(Tensor x, int rank) -> Tensor")

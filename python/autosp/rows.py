@@ -68,7 +68,7 @@ class _Halo:
 
     def read(self, x, fill):
         read = self._read_far if self.far else self._read_near
-        return self._without_outside(read(x, fill), fill)
+        return self._without_outside(read(x), fill)
 
     def add_back(self, g):
         g = self._without_outside(g, 0.0)
@@ -76,7 +76,7 @@ class _Halo:
 
     def _without_outside(self, y, fill):
         """Where parts are exact there is nothing outside but what neighbours would give."""
-        if self.exact or self.wrap:
+        if self.wrap or (self.exact and not self.left and not self.right):
             return y
         first = self.rank * self.length - self.before
         rows = torch.arange(y.size(self.dim), device=y.device) + first
@@ -84,27 +84,23 @@ class _Halo:
         return y.masked_fill(_along(outside, y, self.dim), fill)
 
     def _neighbour(self, step):
-        rank = self.rank + step
-        return rank % self.ranks if self.wrap or 0 <= rank < self.ranks else None
+        """Around the ends too: what the first and the last rank get there is outside, or nothing
+        comes back from it.
+        """
+        return (self.rank + step) % self.ranks
 
     def _everyones(self, pieces):
         """The pieces of all ranks, one behind the other: [P, ...]"""
         rows = torch.cat(pieces, self.dim).contiguous().unsqueeze(0)
         return _native.wait_tensor(_native.all_gather_into_tensor(rows, self.ranks, self.group))
 
-    def _read_near(self, x, fill):
+    def _read_near(self, x):
         dim, left, right, u = self.dim, self.left, self.right, self.length
         pieces = [x]
         if left or right:
             parts = self._everyones([x.narrow(dim, 0, right), x.narrow(dim, u - left, left)])
             for step, start, count in ((-1, right, left), (1, 0, right)):
-                rank = self._neighbour(step)
-                if rank is None:
-                    shape = list(x.shape)
-                    shape[dim] = count
-                    rows = x.new_full(shape, fill)
-                else:
-                    rows = parts[rank].narrow(dim, start, count)
+                rows = parts[self._neighbour(step)].narrow(dim, start, count)
                 pieces.insert(0, rows) if step < 0 else pieces.append(rows)
         y = torch.cat(pieces, dim)
         return y.narrow(dim, left - self.before, u + self.before + self.after).contiguous()
@@ -116,20 +112,19 @@ class _Halo:
         if left or right:
             parts = self._everyones([g.narrow(dim, 0, left), g.narrow(dim, left + u, right)])
             for step, start, count, at in ((1, 0, left, u - left), (-1, left, right, 0)):
-                rank = self._neighbour(step)
-                if rank is not None and count:
-                    rows = parts[rank].narrow(dim, start, count)
+                if count:
+                    rows = parts[self._neighbour(step)].narrow(dim, start, count)
                     own = own + _pad(rows, dim, at, u - count - at)
         return own.contiguous()
 
-    def _read_far(self, x, fill):
+    def _read_far(self, x):
         whole = _gather(x, self.dim, self.size, self.exact, self.ranks, self.group)
         if self.wrap:
             whole = whole.roll(self.before, self.dim)
             whole = _extend(whole, self.dim, self.length, self.exact, self.ranks, False)
             return _own_part(whole, self.dim, self.length, self.rank)
         tail = self.ranks * self.length - self.size + self.right
-        whole = _pad(whole, self.dim, self.left, tail, fill)
+        whole = _pad(whole, self.dim, self.left, tail)
         start = self.rank * self.length + self.left - self.before
         return whole.narrow(self.dim, start, self.length + self.before + self.after).contiguous()
 

@@ -7,6 +7,7 @@ which the ranks whose turn is over would wait for those whose turn has not come.
 """
 
 import functools
+import threading
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -25,12 +26,20 @@ _PLACE = (
 _PLACES = _PLACE.count(",")
 
 
-@functools.cache
+_defining = threading.Lock()  # simulated ranks are threads, and an operator is defined once
+
+
 def passing_state(op):
     """The operator of torch.library `op` (an OpOverload) on a rank's rows, with the arguments of
     `_PLACE` in front of its own. The states that it ends with are those of the last rank, on every
     rank; the states that it begins with count on the first rank alone, where their gradients go.
     """
+    with _defining:
+        return _defined(op)
+
+
+@functools.cache
+def _defined(op):
     name = op._schema.name.replace("::", "__") + f"__{op._overloadname}"
     own, results = str(op._schema).partition("(")[2].split(") -> ")
 

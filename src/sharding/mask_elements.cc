@@ -470,7 +470,40 @@ MaskElements::Known MaskElements::evaluate(const Call& call) {
   } else if (call.op().aliases || name == "clone" || name == "tile" || name.starts_with("repeat")) {
     out = moved(call);
   }
+  out = as_dtype(out, call);
   return out ? out : applied(call);
+}
+
+// Truth values as formulas; nothing of integers that may wrap around.
+MaskElements::Known MaskElements::as_dtype(const Known& elements, const Call& call) {
+  if (!elements) return std::nullopt;
+  const DType dtype = call.result().dtype;
+  if (dtype == DType::kBool) {
+    const std::optional<Formula> formula = as_truth(*elements, call);
+    return formula ? Known(Elements::of(*formula)) : std::nullopt;
+  }
+  const Expr number = as_number(*elements);
+  if (is_integer(dtype) && !is_exact(number, dtype)) return std::nullopt;
+  return Elements::of(number);
+}
+
+// Indices and lengths are below 2^24, say.
+bool MaskElements::is_exact(const Expr& number, DType dtype) const {
+  const std::vector<Expr::Term> terms = number.terms();
+  return std::all_of(terms.begin(), terms.end(), [&](const Expr::Term& term) {
+    int32_t degree = 0;
+    for (const Expr::Factor& factor : term.factors) {
+      const Atoms::Atom* atom = atoms_.find(factor.atom->name);
+      if (atom != nullptr &&
+          (atom->kind == Atoms::Kind::kNumber || atom->kind == Atoms::Kind::kHidden))
+        return false;
+      degree += factor.power;
+    }
+    const int64_t most = dtype == DType::kInt64 ? int64_t{1} << 31 : int64_t{1} << 6;
+    const int32_t factors = dtype == DType::kInt64 ? 2 : 1;
+    return degree == 0 ||
+           (degree <= factors && std::abs(term.coefficient) <= (degree > 1 ? most >> 20 : most));
+  });
 }
 
 }  // namespace autosp

@@ -38,6 +38,8 @@ class MaskElements {
   Elements own_read(const Node& node);
   Known evaluate(const Call& call);
   bool is_small(const Elements& elements) const;
+  Known as_dtype(const Known& elements, const Call& call);
+  bool is_exact(const Expr& number, DType dtype) const;
 
   Known operand(const Call& call, std::string_view parameter);
   Known argument(const Arg& arg, const Type& result);

@@ -252,7 +252,8 @@ std::vector<LetterLeaf> Placements::possible(NodeId node) const {
     }
   }
   for (LetterId letter = 0; letter < static_cast<LetterId>(rule.letters.size()); ++letter) {
-    if (vanishes(rule.letters[letter].kind)) append(letter);
+    const LetterKind kind = rule.letters[letter].kind;
+    if (vanishes(kind) || (kind == LetterKind::kScan && !rule.states.empty())) append(letter);
   }
   for (LetterId letter : order) {
     const FactorList leaves = axes_.letter_leaves(node, letter);

@@ -1,9 +1,13 @@
 """Scans of the user's own whose state the ranks pass on: `scan t` with states in the rule."""
 
+import concurrent.futures
+import threading
+
 import autosp
 import gloo_pool
 import pytest
 import torch
+from autosp import scans
 from autosp.errors import Unsupported
 from parity import check, check_simulated, take_step
 from small import on_ranks_and_lengths, program
@@ -38,7 +42,20 @@ def gated(
     return memory.clone(), torch.stack(rows, 1), total.clone()
 
 
+@define
+def remembered(x: Tensor, state: Tensor) -> Tensor:
+    for row in x.unbind(1):
+        state = (state / 2 + row).sin()
+    return state.clone()
+
+
+@define
+def unshared(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    return x + state[:, None], state + x.sum(1)
+
+
 RULES = {
+    "remembered": "b t d, state b d -> state b d  scan t",
     "decaying": "b t d, d, state b d -> b t d, state b d  scan t",
     "gated": "b t h k, state b h k v, b t h k, b t h v, state b h k ->"
     " state b h k v, b t h v, state b h k  scan t",
@@ -139,3 +156,24 @@ def test_in_processes():
     model = made.make()
     want = take_step(model, model, made.inputs())
     check(gloo_pool.run(3, in_a_process, 7), want)
+
+
+def only_state(m, x, ids):
+    return x, remembered(x, x.new_zeros(x.shape[0], x.shape[2]))
+
+
+def test_a_state_alone():
+    made = program(only_state, 13)
+    check_simulated(made.make, made.inputs(), 3)
+
+
+def test_ranks_that_come_at_once_define_an_operator_once():
+    ready = threading.Barrier(4)
+
+    def ask():
+        ready.wait()
+        return scans.passing_state(torch.ops.autosp_test.unshared.default)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as ranks:
+        found = [future.result() for future in [ranks.submit(ask) for _ in range(4)]]
+    assert len(set(found)) == 1
