@@ -29,7 +29,7 @@ from . import (
     outputs,
 )
 from .agreement import Agreement
-from .errors import AutoSPError, Unsupported
+from .errors import AutoSPError, InternalError, Unsupported
 
 _own_groups = weakref.WeakKeyDictionary()  # user's group -> the group of the exchanges
 _sessions = {}  # (world, group, choices) -> what graphs from torch.compile(backend="autosp") share
@@ -233,7 +233,7 @@ class Session:
             )
             # Sizes of the inputs and the plan's text fix every shape of every exchange. The text is
             # long: once is enough. The seed is the first rank's.
-            seeds = self._agree(
+            said = self._agree(
                 "call of the model",
                 {
                     "inputs": inputs,
@@ -242,10 +242,14 @@ class Session:
                     "program": code if known else text,
                     "checkpointing": "" if known else str(partitioner),
                 },
-                str(fx.drawn_number()) if draws else "",
+                json.dumps([fx.drawn_number() if draws else 0, partitioner.exchanges]),
             )
             known = True
-            results = compiled(*args, *fx.seeds(draws, int(seeds[0] or 0)))
+            seeds, exchanges = zip(*map(json.loads, said), strict=True)
+            # What a compiler's cache gave has not been seen.
+            if len(set(exchanges) - {""}) > 1:
+                raise InternalError("the ranks were compiled to exchange in different orders")
+            results = compiled(*args, *fx.seeds(draws, seeds[0]))
             return outputs.as_dtensors(results, dims, self._mesh_for) if has_shards else results
 
         return run

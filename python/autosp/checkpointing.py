@@ -14,6 +14,7 @@ exchanges in the same order. So the sizes that a plan is made for are the rounde
 
 import dataclasses
 import functools
+import hashlib
 import math
 import numbers
 import operator
@@ -223,6 +224,7 @@ class Partitioner(CustomPartitionerFn):
         self.choice = choice
         self.sizes = sizes
         self.regions = ""
+        self.exchanges = ""  # of the last graphs, see _exchanges
 
     def uuid(self):
         return f"autosp {self.planner} {self} {self.regions}"
@@ -250,6 +252,7 @@ class Partitioner(CustomPartitionerFn):
         for part in parts:
             _restore_operators(part)
         moving.rewrite(*parts, absences, num_fwd_outputs)
+        self.exchanges = _exchanges(parts)
         return parts
 
     def _decide(self, graph, forward_outputs, static_inputs):
@@ -273,6 +276,24 @@ class Partitioner(CustomPartitionerFn):
             overhead=self.choice.overhead,
             offload=self.choice.offload,
         )
+
+
+def _exchanges(parts):
+    """A text that is the same on all ranks whose forward and backward make the same exchanges, of
+    the same sizes and in the same order.
+    """
+    names = ("_c10d_functional", "autosp_scan")
+    made = [
+        (str(node.target), [[fx.hint(n) for n in x.shape] for x in _tensors(node)])
+        for part in parts
+        for node in part.graph.nodes
+        if getattr(node.target, "namespace", "") in names
+    ]
+    return hashlib.sha256(repr(made).encode()).hexdigest()[:16]
+
+
+def _tensors(node):
+    return [x for x in tree_leaves(node.meta.get("val")) if isinstance(x, torch.Tensor)]
 
 
 def prepare(gm):

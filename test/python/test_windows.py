@@ -2,7 +2,11 @@
 divide the length.
 """
 
+import itertools
+
 import pytest
+from autosp import checkpointing
+from autosp.simulate import RanksFailed
 from parity import check_simulated
 from scans import FORMS as SCANS
 from small import on_ranks_and_lengths, program
@@ -31,3 +35,12 @@ def test_made_again_in_the_backward(forms, checkpointing):
     made = program(all_of_them, 13)
     options = {"backend": "aot_eager", "checkpointing": checkpointing}
     check_simulated(made.make, made.inputs(), 3, **options)
+
+
+def test_other_exchanges_on_another_rank_are_an_error(monkeypatch):
+    """Before any of them: the ranks would wait for each other."""
+    texts = itertools.count()
+    monkeypatch.setattr(checkpointing, "_exchanges", lambda parts: str(next(texts)))
+    made = program(FORMS["relative_positions"], 12)
+    with pytest.raises(RanksFailed, match="compiled to exchange in different orders"):
+        check_simulated(made.make, made.inputs(), 2, backend="aot_eager")
