@@ -119,67 +119,95 @@ void refuse_buffers_with_gradients(const Axes& axes) {
 // Of attentions that allow both: what moves and holds less, heads for tokens, or gathered keys.
 enum class Strategy : uint8_t { kWeighed, kHeads, kKeys };
 
-void shard_by(PipelineState& state, Strategy strategy) {
-  const Options& options = state.options;
-  std::map<std::string, int> seq_dims;
-  for (const auto& [name, dim] : options.seq_dims) seq_dims[name] = static_cast<int>(dim);
-  const auto ranks = static_cast<int>(options.ranks);
-  std::unique_ptr<Axes> axes;
-  std::vector<AttentionRegion> regions;
-  std::set<size_t> gathering;  // regions, in an order that no step here changes
-  const auto analyse = [&] {
-    axes = std::make_unique<Axes>(state.graph, seq_dims, state.rules);
-    regions = find_attention(*axes);
-    choose_heads(*axes, ranks, regions);
-    for (size_t region : gathering) {
-      regions[region].head = -1;
-      regions[region].spread.clear();
+// The attentions of a program, and which of them gather keys.
+class Attentions {
+ public:
+  explicit Attentions(PipelineState& state) : state_(state) { analyse(); }
+
+  const Axes& axes() const { return *axes_; }
+  const std::vector<AttentionRegion>& regions() const { return regions_; }
+
+  // Once more, of the program as it is now.
+  void analyse() {
+    std::map<std::string, int> seq_dims;
+    for (const auto& [name, dim] : state_.options.seq_dims) seq_dims[name] = static_cast<int>(dim);
+    axes_ = std::make_unique<Axes>(state_.graph, seq_dims, state_.rules);
+    regions_ = find_attention(*axes_);
+    choose_heads(*axes_, ranks(), regions_);
+    for (size_t region : gathering_) {
+      regions_[region].head = -1;
+      regions_[region].spread.clear();
     }
-  };
-  analyse();
-  if (axes->token_axes().empty()) refuse_without_tokens(state.graph);
-  refuse_buffers_with_gradients(*axes);
-  if (strategy == Strategy::kKeys) {
-    for (size_t region = 0; region < regions.size(); ++region) {
-      if (!needs_heads(*axes, regions[region])) gathering.insert(region);
-    }
-    analyse();
-  } else {
-    const Graph given = state.graph;
-    const auto spread = [&](const std::set<size_t>& keep) {
-      const std::set<size_t> copied = spread_heads(state.graph, *axes, ranks, regions, keep);
-      if (!copied.empty()) {
-        drop_dead_code(state);
-        analyse();
+  }
+
+  void choose(Strategy strategy) {
+    if (strategy == Strategy::kKeys) {
+      for (size_t region = 0; region < regions_.size(); ++region) {
+        if (!needs_heads(*axes_, regions_[region])) gathering_.insert(region);
       }
-      return copied;
-    };
-    const std::set<size_t> copied = spread({});
-    if (strategy == Strategy::kWeighed) gathering = weigh_strategies(*axes, ranks, regions);
+      analyse();
+      return;
+    }
+    const Graph given = state_.graph;
+    const std::set<size_t> copied = copy_heads({});
+    if (strategy == Strategy::kWeighed) gathering_ = weigh_strategies(*axes_, ranks(), regions_);
     // Keys that are gathered after all are gathered as they were.
-    std::set<size_t> keep = gathering;
+    std::set<size_t> keep = gathering_;
     bool undo = false;
     for (size_t region : copied) {
-      if (regions[region].head < 0) keep.insert(region);
+      if (regions_[region].head < 0) keep.insert(region);
       undo |= keep.contains(region);
     }
-    if (undo) state.graph = given;
+    if (undo) state_.graph = given;
     if (!keep.empty()) analyse();
-    if (undo) spread(keep);
+    if (undo) copy_heads(keep);
   }
-  std::set<NodeId> gathered;
-  for (const AttentionRegion& region : regions) {
-    if (region.head < 0) gathered.insert(region.core.back());
+
+  // The operators that attend to gathered keys.
+  std::set<NodeId> gathered() const {
+    std::set<NodeId> out;
+    for (const AttentionRegion& region : regions_) {
+      if (region.head < 0) out.insert(region.core.back());
+    }
+    return out;
   }
-  if (spell_causal(state.graph, gathered)) analyse();
-  if (separate_counts(state.graph, *axes)) {
+
+ private:
+  int ranks() const { return static_cast<int>(state_.options.ranks); }
+
+  std::set<size_t> copy_heads(const std::set<size_t>& keep) {
+    const std::set<size_t> copied = spread_heads(state_.graph, *axes_, ranks(), regions_, keep);
+    if (!copied.empty()) {
+      drop_dead_code(state_);
+      analyse();
+    }
+    return copied;
+  }
+
+  PipelineState& state_;
+  std::unique_ptr<Axes> axes_;
+  std::vector<AttentionRegion> regions_;
+  std::set<size_t> gathering_;  // regions, in an order that no step here changes
+};
+
+void shard_by(PipelineState& state, Strategy strategy) {
+  const Options& options = state.options;
+  const auto ranks = static_cast<int>(options.ranks);
+  Attentions attentions(state);
+  if (attentions.axes().token_axes().empty()) refuse_without_tokens(state.graph);
+  refuse_buffers_with_gradients(attentions.axes());
+  attentions.choose(strategy);
+  if (spell_causal(state.graph, attentions.gathered())) attentions.analyse();
+  if (separate_counts(state.graph, attentions.axes())) {
     drop_dead_code(state);
-    analyse();
+    attentions.analyse();
   }
+  const Axes& axes = attentions.axes();
+  std::vector<AttentionRegion> regions = attentions.regions();
   std::vector<MaskUse> masks;
-  if (options.name_masks) masks = name_masks(*axes, regions);
+  if (options.name_masks) masks = name_masks(axes, regions);
   std::erase_if(regions, [](const AttentionRegion& region) { return region.head < 0; });
-  const Placements placements(*axes, ranks, regions, options.latency_bytes);
+  const Placements placements(axes, ranks, regions, options.latency_bytes);
   Elaborated elaborated = elaborate(placements, regions, {options.grad_sync, options.outputs});
   state.repeated = repeated_work(placements);
   state.masks = held_masks(masks, state.graph, elaborated.graph, elaborated.locals);
