@@ -46,7 +46,7 @@ WRONG = {
         rows,
         "_before",
         lambda totals, dim, rank, identity: totals.new_full(totals.shape, identity),
-        range(1, 100),
+        range(100, 220),
         14,
     ),
 }
