@@ -10,6 +10,8 @@ import torch
 from parity import check_simulated
 from programs import bool_mask, float_mask, head_mask, lm
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 4  # of a head
 
 

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from parity import check_simulated
 from torch import nn
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 24
 
 
