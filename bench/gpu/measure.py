@@ -190,6 +190,17 @@ class Measurements:
             table.rows.append([NAMES[variant], *shown, str(length or "none")])
         self.write(table)
 
+    def answers(self, process: Process, phase: str, subject: str, share: float):
+        """Those of a process until it ends or one has no `subject`; each may take that share of the
+        time limit.
+        """
+        while (answer := process.answer(min(self.left(), share * self.args.limit))) != ENDED:
+            self.keep(phase=phase, **answer)
+            if subject not in answer:
+                break
+            yield answer
+        process.end()
+
     def truth(self) -> Process:
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         options = ["--device", self.device]
@@ -202,16 +213,12 @@ class Measurements:
             "Two gloo processes on one device against one device, float32, the example's model",
             ["", "loss", "one device", "relative error", "largest error of a gradient"],
         )
-        while (answer := process.answer(min(self.left(), 0.5 * self.args.limit))) != ENDED:
-            self.keep(phase="truth", **answer)
-            if "way" not in answer:
-                break
+        for answer in self.answers(process, "truth", "way", 0.5):
             cells = [answer.get("error", "").partition(":")[0], "", "", ""]
             if "loss" in answer:
                 cells = [f"{answer[key]:.7f}" for key in ("loss", "one device")]
                 cells += [f"{answer[key]:.1e}" for key in ("loss error", "largest gradient error")]
             table.rows.append([answer["way"], *cells])
-        process.end()
         self.write(table)
 
     def checks(self) -> Process:
@@ -225,16 +232,12 @@ class Measurements:
             "autosp.check: 4 simulated ranks against one device, float32, tiny models",
             ["", "tokens", "", "worst error", "of", "s"],
         )
-        while (answer := process.answer(min(self.left(), 0.3 * self.args.limit))) != ENDED:
-            self.keep(phase="checks", **answer)
-            if "model" not in answer:
-                break
+        for answer in self.answers(process, "checks", "model", 0.3):
             cells = [answer.get("error", "").partition(":")[0], "", "", ""]
             if "parity" in answer:
                 cells = ["parity" if answer["parity"] else "MISMATCH", f"{answer['worst']:.1e}"]
                 cells += [answer["of"], f"{answer['seconds']:.1f}"]
             table.rows.append([answer["model"], str(answer["length"]), *cells])
-        process.end()
         self.write(table)
 
     def start_policies(self) -> dict[str, Process]:

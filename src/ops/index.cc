@@ -232,7 +232,7 @@ Application index_select_rule(const Call& call) {
 
 // How many rows a scatter adds up into zeros: each may be added by another rank.
 std::optional<Expr> added_rows(const Call& call, size_t dim) {
-  const std::string_view added = call.find("src") != nullptr ? "src" : "source";
+  const std::string_view added = added_parameter(call);
   const Type* index = call.tensor("index");
   const Type* source = call.tensor(added);
   const NodeId self = call.value("self");

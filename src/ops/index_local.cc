@@ -196,12 +196,11 @@ LocalResult scatter_sum_local(LocalForm& form) {
   if (std::any_of(operands.begin(), operands.end(),
                   [&](const Operand& operand) { return operand.value == call.value("self"); }))
     return {form.emit_same(type)};
-  const std::string_view source = call.find("src") != nullptr ? "src" : "source";
   const auto rows = [&](std::string_view parameter) {
     const bool sums = form.letter() >= 0 && kind_of(form) == LetterKind::kSum;
     return sums ? form.without_padding(parameter, 0.0) : form.local(parameter);
   };
-  const Arg added = rows(source);
+  const Arg added = rows(added_parameter(call));
   const NodeId zeros = form.emit("Tensor.new_zeros", {added, Arg::sizes_of(type.shape)}, {}, type);
   std::vector<Arg> args = {Arg::of(zeros), form.local("dim"), rows("index"), added};
   if (call.has("reduce")) args.push_back(form.local("reduce"));

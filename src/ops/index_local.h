@@ -14,4 +14,9 @@ LocalResult index_select_local(LocalForm& form);  // index_select along it
 LocalResult scatter_sum_local(LocalForm& form);   // its rows added up into zeros
 LocalResult slice_scatter_local(LocalForm& form);
 
+// The parameter of a scatter that what is added stands in.
+inline std::string_view added_parameter(const Call& call) {
+  return call.find("src") != nullptr ? "src" : "source";
+}
+
 }  // namespace autosp
